@@ -15,8 +15,8 @@ if command -v cmake >/dev/null 2>&1; then
     cmake --build "$BUILD" --target taper_gputest -j"$(nproc)" >"$BUILD/build.log" || { tail -20 "$BUILD/build.log"; exit 1; }
 else
     # shellcheck disable=SC2046
-    "$CC" -std=gnu11 -O2 -DNDEBUG -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-strict-aliasing -Isrc -Iinclude -Itests/c \
-        tests/gpu/gputest.c tests/c/gen_fuzz.c tests/c/ptx_cases.c $(ls src/target/cuda/*.c) src/vir/*.c src/vir/math/*.c \
+    "$CC" -std=gnu11 -O2 -DNDEBUG -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-strict-aliasing -Isrc -Iinclude -Itests/c -Itests/gpu \
+        tests/gpu/gputest.c tests/gpu/gpu_flash.c tests/c/gen_fuzz.c tests/c/ptx_cases.c tests/c/flash_cases.c $(ls src/target/cuda/*.c) src/vir/*.c src/vir/math/*.c \
         src/base/*.c src/ir/place.c -o "$BUILD/taper_gputest" -lm -ldl -lpthread
 fi
 rc=0

@@ -1,11 +1,13 @@
 """Taper: a tensor compiler you can debug."""
 import importlib as _importlib
+import sys as _sys
 from . import _C
 from ._C import *  # noqa: F401,F403  dtypes, Tensor, Size, device, Generator, tensor, ...
 
 from .version import taper as __version__
 
 globals().update(_C._op_functions.get("", {}))
+_C._cuda_packages(":".join(p for p in _sys.path if isinstance(p, str) and p))  # cuDNN may lie beside other packages
 
 from ._settings import *  # noqa: E402,F401,F403
 from ._settings import _prefix as _prefix  # noqa: E402

@@ -125,6 +125,8 @@ PyObject *t_classmethod(trace *t, PyObject *f, PyObject *cls, const char *name, 
                         Py_ssize_t nargs, PyObject *kw); /* NULL without exception: not known */
 PyObject *t_fill_dict(trace *t, PyObject *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kw);
 bool t_printable(PyObject *o);
+/* Source text -> sizes seen by whoever is called, for automatic dynamic shapes: all modules are called through one code. Borrowed. */
+PyObject *region_seen(region *r);
 bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
                   int64_t *hi);
 int t_int_policy(trace *t, PyObject *o, source *s);      /* 1: symbolic */

@@ -60,12 +60,26 @@ static bool listed(const char *which, source *s)
     return yes;
 }
 
+PyObject *region_seen(region *r)
+{
+    char owner[600];
+    snprintf(owner, sizeof owner, "%s@%s:%d", r->shown.name ? r->shown.name : "",
+             r->shown.file ? r->shown.file : "", r->shown.line);
+    if (!r->dynamic && !(r->dynamic = PyDict_New()))
+        return NULL;
+    PyObject *seen = PyDict_GetItemString(r->dynamic, owner), *made = NULL;
+    if (!seen && (made = PyDict_New()) && !PyDict_SetItemString(r->dynamic, owner, made))
+        seen = made;
+    Py_XDECREF(made);
+    return seen;
+}
+
 bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
                   int64_t *hi)
 {
-    region *r = t->e->r;
+    PyObject *seen = region_seen(t->e->r);
     *p = SYM_static;
-    if (!r->dynamic && !(r->dynamic = PyDict_New()))
+    if (!seen)
         return false;
     strbuf text = { 0 };
     strbuf_addf(&text, "%s.size()[%d]/%d", src_text(s), dim, py_tensor(o)->ndim);
@@ -78,7 +92,7 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
         Py_XDECREF(now);
         return false;
     }
-    was = PyDict_GetItemWithError(r->dynamic, key);
+    was = PyDict_GetItemWithError(seen, key);
     if (was) {
         long long w = PyLong_AsLongLong(was);
         differs = w != size;
@@ -89,10 +103,10 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
             if (ev_trace_on(EV_artifact) && t->cfg->dynamic < 0)
                 trace_dynamic("%s.size()[%d] was %lld and is now %lld", src_text(s), dim, w, (long long)size);
             Py_SETREF(now, PyLong_FromLong(-1));
-            PyDict_SetItem(r->dynamic, key, now);
+            PyDict_SetItem(seen, key, now);
         }
     } else
-        PyDict_SetItem(r->dynamic, key, now);
+        PyDict_SetItem(seen, key, now);
     Py_DECREF(key);
     Py_DECREF(now);
     if (has_index(o, "_dynamo_static_indices", dim))
@@ -131,25 +145,25 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
 
 int t_int_policy(trace *t, PyObject *o, source *s)
 {
-    region *r = t->e->r;
+    PyObject *seen = region_seen(t->e->r);
+    if (!seen)
+        return 0;
     if (s->kind == SRC_instattr ||
         (s->kind == SRC_key &&
          s->base->kind == SRC_dict)) { /* only counters: what the region writes itself */
         char key[320];
         snprintf(key, sizeof key, "written %s", src_text(s));
-        if (t->cfg->dynamic > 0 || (r->dynamic && !PyDict_GetItemString(r->dynamic, key) &&
-                                    PyDict_GetItemString(r->dynamic, src_text(s))))
+        if (t->cfg->dynamic > 0 ||
+            (!PyDict_GetItemString(seen, key) && PyDict_GetItemString(seen, src_text(s))))
             return 0;
     } else if (s->kind != SRC_local && s->kind != SRC_stack &&
                !((s->kind == SRC_item || s->kind == SRC_cell) && s->base->kind == SRC_local))
         return 0;
     if (cfg_bool("specialize_int", false) || t->cfg->dynamic == 0)
         return 0;
-    if (!r->dynamic && !(r->dynamic = PyDict_New()))
-        return 0;
-    PyObject *was = PyDict_GetItemString(r->dynamic, src_text(s));
+    PyObject *was = PyDict_GetItemString(seen, src_text(s));
     if (!was) {
-        PyDict_SetItemString(r->dynamic, src_text(s), o);
+        PyDict_SetItemString(seen, src_text(s), o);
         return t->cfg->dynamic > 0 || listed("dynamic_sources", s);
     }
     if (was == Py_None)
@@ -161,7 +175,7 @@ int t_int_policy(trace *t, PyObject *o, source *s)
                    PyLong_AsLong(o), PyLong_AsLong(was));
         if (ev_trace_on(EV_artifact) && t->cfg->dynamic < 0)
             trace_dynamic("%s was %ld and is now %ld", src_text(s), PyLong_AsLong(was), PyLong_AsLong(o));
-        PyDict_SetItemString(r->dynamic, src_text(s), Py_None);
+        PyDict_SetItemString(seen, src_text(s), Py_None);
         return t->cfg->dynamic > 0 || automatic_dynamic();
     }
     return t->cfg->dynamic > 0;

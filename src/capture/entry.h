@@ -109,7 +109,7 @@ struct region {
     bool no_data,        /* Tensor.data ends graphs: it is written to, which does not count */
         no_hooks, /* Tensor.register_hook ends graphs: the gradient of such a tensor itself is asked for */
         no_leaves; /* requires_grad_() ends graphs: a backward with create_graph=True follows, which needs its tensors */
-    PyObject *dynamic; /* source text -> sizes seen, for automatic dynamic shapes */
+    PyObject *dynamic; /* whose call it is (shown) -> source text -> sizes seen: region_seen() */
     uint64_t runs, natives;
 };
 

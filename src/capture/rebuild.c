@@ -511,9 +511,8 @@ static void counted(trace *t, const source *s)
 {
     char key[320];
     snprintf(key, sizeof key, "written %s", src_text(s));
-    if (!t->e->r->dynamic)
-        t->e->r->dynamic = PyDict_New();
-    if (!t->e->r->dynamic || PyDict_SetItemString(t->e->r->dynamic, key, Py_True) < 0)
+    PyObject *seen = region_seen(t->e->r);
+    if (!seen || PyDict_SetItemString(seen, key, Py_True) < 0)
         py_forget();
 }
 

@@ -896,7 +896,10 @@ void cap_note_sizes(PyObject *func, PyObject *const *args, Py_ssize_t nargs)
 {
     cap_code *cc = PyFunction_Check(func) ? cap_code_of((PyCodeObject *)PyFunction_GET_CODE(func)) : NULL;
     region *r = cc ? region_at(cc, 0) : NULL;
-    if (!r || (!r->dynamic && !(r->dynamic = PyDict_New()))) {
+    if (r)
+        r->shown = (shown_name){ cc->name, cc->file, cc->first_line };
+    PyObject *seen = r ? region_seen(r) : NULL;
+    if (!seen) {
         py_forget();
         return;
     }
@@ -910,7 +913,7 @@ void cap_note_sizes(PyObject *func, PyObject *const *args, Py_ssize_t nargs)
             snprintf(key, sizeof key, "L['%s'].size()[%d]/%d", name, d, x->ndim);
             PyObject *v = PyLong_FromLongLong(x->size[d]);
             if (v)
-                PyDict_SetItemString(r->dynamic, key, v);
+                PyDict_SetItemString(seen, key, v);
             Py_XDECREF(v);
         }
     }

@@ -211,8 +211,9 @@ typedef enum {
 } t_items; /* as they are, looked at, with contents, iterable */
 extern PyTypeObject PyTraceFn_Type, PyTraceIter_Type;
 extern _Thread_local trace *t_now;
-bool t_keeps_relations(void);                              /* trace_hop.c */
-PyObject *t_size_arith(char op, PyObject *a, PyObject *b); /* trace_size.c */
+bool t_on_input_memory(const trace *t, const tp_tensor *x); /* trace_builtin.c */
+bool t_keeps_relations(void);                               /* trace_hop.c */
+PyObject *t_size_arith(char op, PyObject *a, PyObject *b);  /* trace_size.c */
 extern PyObject *py_break_error;
 PyObject *t_broken(trace *t);                              /* NULL with an exception set */
 PyObject *t_fn(PyObject *fn, bool truth);                  /* new */

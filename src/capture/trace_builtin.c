@@ -1371,7 +1371,7 @@ static PyObject *format_by_code(trace *t, PyObject *self, bool spread, PyObject 
     return r;
 }
 
-static bool on_input_memory(const trace *t, const tp_tensor *x)
+bool t_on_input_memory(const trace *t, const tp_tensor *x)
 {
     for (size_t i = 0; i < t->rec.g->inputs.n; i++) {
         const tp_tensor *in = ir_type(t->rec.g->inputs.at[i]);
@@ -1414,7 +1414,7 @@ static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char
     if (one_of(name, reads))
         return t_break(t, BRK_data, "Tensor.%s", name);
     bool unknown = !strcmp(name, "storage_offset") || (!strcmp(name, "_is_view") && !py_tensor(self)->base);
-    if (unknown && on_input_memory(t, py_tensor(self))) /* no guard knows it */
+    if (unknown && t_on_input_memory(t, py_tensor(self))) /* no guard knows it */
         return t_break(t, BRK_data, "Tensor.%s of an input", name);
     if (!strcmp(name, "backward"))
         return t_tensor_backward(t, self, args, nargs, kw);

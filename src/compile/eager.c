@@ -381,7 +381,7 @@ static bool run_hosted(op_call *c)
     x.res = res;
     x.into = NULL;
     x.on_device = false;
-    ok = ok && c->row->eager(&x);
+    ok = ok && op_kernel_of(c)(&x);
     for (int i = 0; ok && i < c->nout; i++)
         if (c->out[i].kind == OUT_num)
             c->out[i].num = out[i].num;
@@ -446,6 +446,50 @@ static bool copy_between(op_call *c, bool *ok)
         tensor_unref(as);
         tensor_unref(there);
     }
+    return true;
+}
+
+/* --- copies between layouts ----------------------------------------------------------------------------------------- */
+/* x with its dimensions in the order of `by`, the longest stride first. */
+static tp_tensor *in_order_of(const tp_tensor *x, const tp_tensor *by)
+{
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
+    int order[TP_MAX_DIMS];
+    for (int i = 0; i < x->ndim; i++) {
+        int at = i;
+        for (; at > 0 && by->stride[order[at - 1]] < by->stride[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    for (int i = 0; i < x->ndim; i++)
+        size[i] = x->size[order[i]], stride[i] = x->stride[order[i]];
+    return tensor_on(x->storage, (dtype)x->dt, x->ndim, size, stride, x->offset);
+}
+
+/* True: it was a copy into memory without gaps, in another order than the source's. It is read in that order by a kernel, and then
+ * copied as it is. */
+static bool copy_turned(op_call *c, bool *ok)
+{
+    if (c->row->eager != eager_copy || c->arg[1].kind != VAL_tensor)
+        return false;
+    tp_tensor *dst = c->arg[0].t, *src = c->arg[1].t;
+    if (dst->dt != src->dt || !dtype_is_plain((dtype)dst->dt) || !tensor_same_size(dst, src) || !dst->numel ||
+        !device_eq(tensor_device(dst), tensor_device(src)) || dst->storage == src->storage ||
+        same_layout(dst, src) || !tensor_is_dense(dst))
+        return false;
+    op_ctx cx = *c->cx;
+    cx.grad_mode = false;
+    cx.autocast = 0;
+    cx.rec = NULL;
+    cx.dispatch = NULL;
+    cx.into = NULL;
+    tp_tensor *as = in_order_of(src, dst);
+    tp_val arg[2] = { vT(as), vMF(MF_contiguous) }, out = vNone;
+    *ok = ops_call(&cx, OP_clone, OPV_fn, arg, &out, c->err) &&
+          device_copy(tensor_device(dst), tensor_data(dst), tensor_device(dst), tensor_data(out.t),
+                      dst->numel * (int64_t)dtype_size((dtype)dst->dt), c->err);
+    val_clear(&out);
+    tensor_unref(as);
     return true;
 }
 
@@ -553,7 +597,7 @@ static bool eager(op_call *c)
         nothing &= c->out[i].kind == OUT_new && c->res[i] && c->res[i]->numel == 0;
     if (c->row->eager == eager_empty || (nothing && c->res && !writes_self(c) && !(c->row->flags & OPF_DYN)))
         return true;
-    if (copy_between(c, &ok))
+    if (copy_between(c, &ok) || copy_turned(c, &ok))
         return ok;
     if (running && running_op == c->op) { /* its program calls it: there is no kernel */
         running->hosted = true;

@@ -4,6 +4,7 @@
 #include "compile/inductor.h"
 #include "compile/code_log.h"
 #include "compile/eager.h"
+#include "compile/layout.h"
 #include "compile/options.h"
 #include "compile/tune/tune.h"
 #include "base/crumb.h"
@@ -148,7 +149,9 @@ static run_program *compile_once(tp_comp *c, const ir_graph *g)
         return one_by_one(c, g);
     code_log_begin(g);
     ev_span span = ev_span_begin(EVS_plan);
-    loop_plan *p = loop_plan_new(c, g); /* loop: rewrite, lower, fuse, order */
+    ir_graph *turned = layout_choose(c, g);
+    loop_plan *p = loop_plan_new(c, turned ? turned : g); /* loop: rewrite, lower, fuse, order */
+    ir_graph_free(turned);
     ev_span_end(&span);
     if (!p)
         return NULL;

@@ -1,6 +1,7 @@
 /* layout.c - see layout.h. */
 #include "compile/layout.h"
-#include "loop/loop.h"
+#include "events/events.h"
+#include "loop/lower.h"
 
 typedef struct turning {
     ir_graph *g;
@@ -8,6 +9,7 @@ typedef struct turning {
     map was;  /* node that was made anew -> its type before, counted */
     map back; /* such a node -> it in the layout it had */
     int turned;
+    double moved; /* elements that copies move, of which the size is known */
     tp_err *err;
 } turning;
 
@@ -29,6 +31,7 @@ static ir_node *converted(turning *t, ir_node *x, memfmt f, ir_node *before)
     if (c) {
         ir_insert_before(t->g, before, c);
         c->loc = before->loc;
+        t->moved += sym_is_expr(ir_type(c)->numel) ? 0 : (double)ir_type(c)->numel;
     }
     return c;
 }
@@ -163,7 +166,7 @@ static void was_free(turning *t)
     map_free(&t->back);
 }
 
-ir_graph *layout_turn(const ir_graph *g, memfmt to, tp_err *err)
+static ir_graph *turn(const ir_graph *g, memfmt to, double *moved, tp_err *err)
 {
     turning t = { .g = ir_graph_copy(g), .to = to, .err = err };
     bool ok = true;
@@ -174,8 +177,52 @@ ir_graph *layout_turn(const ir_graph *g, memfmt to, tp_err *err)
         ok = ok && turn_node(&t, n);
     }
     was_free(&t);
+    *moved = t.moved;
     if (ok && t.turned && ir_verify(t.g, err))
         return t.g;
     ir_graph_free(t.g);
     return NULL;
+}
+
+ir_graph *layout_turn(const ir_graph *g, memfmt to, tp_err *err)
+{
+    double moved;
+    return turn(g, to, &moved, err);
+}
+
+/* Elements that a convolution of a device turns around in narrow floats; 0: none, or nobody knows. */
+static double turned_inside(const ir_node *n)
+{
+    double sum = 0;
+    if (!lower_row(n)->conv || ir_type(n)->ndim != 4 || dtype_size((dtype)ir_type(n)->dt) != 2)
+        return 0;
+    for (int i = -1; i < 2; i++) {
+        const tp_tensor *t = i < 0 ? ir_type(n) : n->arg[i].kind == VAL_node ? ir_type(n->arg[i].node) : NULL;
+        if (!t || sym_is_expr(t->numel))
+            return 0;
+        sum += tensor_is_contiguous_as(t, MF_channels_last) ? 0 : (double)t->numel;
+    }
+    return sum;
+}
+
+ir_graph *layout_choose(tp_comp *c, const ir_graph *g)
+{
+    double inside = 0, moved = 0;
+    tp_err err = { 0 };
+    if (!c->caps->images_last)
+        return NULL;
+    IR_EACH (n, g)
+        inside += turned_inside(n);
+    if (inside == 0 || !decide_at(c, DECIDE_layout, g->name))
+        return NULL;
+    ir_graph *r = turn(g, MF_channels_last, &moved, &err);
+    if (r && moved * 2 > inside) { /* a copy of ours may cost more than one of the library's */
+        ir_graph_free(r);
+        r = NULL;
+    }
+    if (ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL,
+               "%s: images %s (%.0f elements are moved, %.0f inside of convolutions)", g->name,
+               r ? "are kept with channels last" : "stay as they are", moved, inside);
+    return r;
 }

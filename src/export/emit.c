@@ -390,10 +390,10 @@ static bool steps(emit *e)
                             (*p == '*' && p[1] == '/') || (unsigned char)*p < 32 || *p == '\\' ? ' ' : *p);
             strbuf_add(&e->body, " */\n");
         }
-        if (!(s->kind == STEP_kernel                      ? call_kernel(e, s->kernel)
-              : s->kind == STEP_check                     ? call_check(e, s)
-              : s->product && !lower_row(s->node)->planes ? call_product(e, s)
-                                                          : call_library(e, s)))
+        if (!(s->kind == STEP_kernel                     ? call_kernel(e, s->kernel)
+              : s->kind == STEP_check                    ? call_check(e, s)
+              : s->product && lower_row(s->node)->factor ? call_product(e, s)
+                                                         : call_library(e, s)))
             return false;
     }
     return true;

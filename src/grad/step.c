@@ -596,14 +596,19 @@ bool grad_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *ou
 /* ---- the rule ---- */
 static tp_storage no_bytes = { .refs = 1 << 30, .flags = ST_fake, .device = { DEV_cpu, -1 } };
 
-/* A header that answers questions about type and shape only. */
-static void meta_header(tp_tensor *t, const grad_shape *s)
+/* A header that answers questions about type, shape and device only. on: room for what says which device. */
+static void meta_header(tp_tensor *t, const grad_shape *s, tp_storage *on)
 {
     memset(t, 0, sizeof *t);
     t->refs = 1 << 30;
     t->dt = s->dt;
     t->ndim = s->ndim;
     t->storage = &no_bytes;
+    if (s->dev.kind != DEV_cpu) {
+        *on = no_bytes;
+        on->device = s->dev;
+        t->storage = on;
+    }
     t->size = s->dims;
     t->stride = s->dims + s->ndim;
     t->numel = shape_numel(s->ndim, s->dims);
@@ -676,6 +681,7 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
     bool want[np];
     tp_tensor *gx[np], *inm[np], *outm[n->nin], *out[n->nin], *conj[n->nin];
     tp_tensor head[np + nl + n->nin], **lists = NULL;
+    tp_storage on[np + nl + n->nin];
     bool ok = false;
 
     if (nl)
@@ -689,7 +695,7 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
             if (s->argm[i].ndim != 255) {
                 tp_tensor *t = arg[i].kind == VAL_tensor ? arg[i].t : NULL;
                 inm[i] = &head[i];
-                meta_header(inm[i], &s->argm[i]);
+                meta_header(inm[i], &s->argm[i], &on[i]);
                 if ((t || s->handle) && !unpack(s, b, i, &t, n->edge[e], err))
                     goto done;
                 arg[i] = vT(t);
@@ -702,7 +708,7 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
                 if (s->listm[k].ndim == 255)
                     continue;
                 lists[nl + k] = &head[np + k];
-                meta_header(lists[nl + k], &s->listm[k]);
+                meta_header(lists[nl + k], &s->listm[k], &on[np + k]);
                 if ((lists[k] || s->handle) && !unpack(s, b, np + k, &lists[k], n->edge[e], err))
                     goto done;
             }
@@ -715,7 +721,7 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
         if (n->in[i].dt == 255)
             continue;
         outm[i] = &head[np + nl + i];
-        meta_header(outm[i], &n->in[i]);
+        meta_header(outm[i], &n->in[i], &on[np + nl + i]);
         if ((out[i] || s->handle) && !unpack(s, b, np + nl + i, &out[i], (grad_edge){ n, i }, err))
             goto done;
     }

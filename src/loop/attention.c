@@ -229,6 +229,7 @@ attention find_attention(planner *pl, group *g, const uint64_t *written)
             return none;
         ch.also = other_product(pl, g, h, written);
         ch.reach = reach_of_rows(pl, &ch);
+        find_softmax(pl, &ch);
         return ch;
     }
     return none;
@@ -290,6 +291,12 @@ void write_lasts(planner *pl, const attention *ch, uint64_t *written)
         pl->p->slot.at[slot_of(pl, ch->also->library_call)].transient = true;
     for (int i = 0; i < ch->nbetween; i++)
         pl->p->slot.at[slot_of(pl, ch->between[i])].transient = true;
+    loop_soft soft = { .kind = ch->soft,
+                       .second = ch->second,
+                       .scale = ch->scale,
+                       .top = ch->top ? slot_of(pl, ch->top) + 1 : 0,
+                       .part = ch->part ? slot_of(pl, ch->part) + 1 : 0,
+                       .probs = ch->probs ? slot_of(pl, ch->probs) + 1 : 0 };
     for (int i = 0; i < ch->nlast; i++) {
         ir_node *n = ch->last[i]->library_call;
         int s = slot_of(pl, n);
@@ -299,7 +306,8 @@ void write_lasts(planner *pl, const attention *ch, uint64_t *written)
                                              .node = n,
                                              .slot = s,
                                              .nslot = 1,
-                                             .reach = ch->reach }));
+                                             .reach = ch->reach,
+                                             .soft = soft }));
         pl->p->nproduct++;
         pl->p->nfused++;
         bit_set(written, ch->last[i]->id);

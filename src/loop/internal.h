@@ -170,6 +170,11 @@ typedef struct attention { /* a product or two, a kernel on their rows, and prod
     int nbetween, nlast;
     bool fits;
     int64_t reach; /* see loop_step */
+    /* what the kernel is, where it is nothing else (soft.c); see attend_soft */
+    attend_kind soft;
+    double scale;
+    bool second;
+    ir_node *top, *part, *probs;
 } attention;
 
 static inline const op_row *row_of(const ir_node *n) { return op_row_of((op_id)n->op); }
@@ -225,7 +230,11 @@ const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, windows 
 
 /* --- lower_index.c ---------------------------------------------------------------- */
 ir_node *counts_up(planner *pl, ir_node *index, symint size);
-void scatter_at(walk *w, ir_node *n, const lin *home);
+/* single: lanes may meet. where: which of them are written; 0: all. */
+void scatter_at(walk *w, ir_node *n, const lin *home, bool single, vir_ref where);
+lin scatter_place(walk *w, const ir_node *n, const lin *home, int d);
+bool scatter_single(const ir_node *n);
+int scatter_widest(planner *pl, const ir_node *n);
 
 /* --- lower_reduce.c ---------------------------------------------------------------- */
 bool is_place(uint8_t kind);
@@ -322,6 +331,9 @@ bool write_factors(planner *pl, attention *ch, uint64_t *written);
 bool write_also(planner *pl, attention *ch, uint64_t *written);
 void write_lasts(planner *pl, const attention *ch, uint64_t *written);
 bool attention_allowed(planner *pl, const attention *ch);
+
+/* --- soft.c ---------------------------------------------------------------- */
+void find_softmax(planner *pl, attention *ch);
 
 /* --- order.c ---------------------------------------------------------------- */
 void schedule_order(planner *pl, int *order);

@@ -344,6 +344,10 @@ typedef struct writing {
     int cross;    /* the kept loop that walks along an operand the vectors walk across; -1: none */
     int strip;    /* elements of the result before it goes on there */
     bool scatter; /* writes where indices point */
+    bool single;  /* element by element: lanes may meet */
+    int ranges; /* > 1: an iteration of the parallel loop writes every ranges-th place of dimension range_dim */
+    int range_dim;
+    vir_ref range; /* which */
     bool vec_keep, chunked;
     int nouter;                /* kept loops in the parallel one */
     symint len;                /* of a chunk of the vector loop */
@@ -409,6 +413,84 @@ static bool kernel_survey(writing *k, bool *fits, attention *ch)
     return true;
 }
 
+static bool has_var(const writing *k, const lin *a, int var)
+{
+    for (int i = 0; i < a->n; i++) {
+        int v = a->t[i].var;
+        if (v == var || (k->t.merged[v] < 0 && !(k->g->red >> k->s.dim[v] & 1)))
+            return true;
+    }
+    return a->opaque;
+}
+
+/* Do the places of a scatter in dimension d change along variable var? */
+static bool places_follow(writing *k, int d, int var)
+{
+    ir_node *n = k->g->member[0];
+    lin home[TP_MAX_DIMS];
+    walk w = k->w;
+    w.dry = true;
+    member_index(&w, n, home);
+    lin at = scatter_place(&w, n, home, d);
+    bool follow = w.fail || (!at.opaque && has_var(k, &at, var));
+    for (size_t i = 0; i < w.seen.n; i++)
+        follow |= has_var(k, &w.seen.at[i].at, var);
+    vec_free(&w.seen);
+    vec_free(&w.loads);
+    return follow;
+}
+
+/* How many ranges of places share the work of a scatter, of which there are `shares` already: a power of two, and no more
+ * than there are places or elements that are written there. */
+static int ranges_for(const writing *k, symint shares)
+{
+    const target_caps *caps = k->pl->c->caps;
+    const tp_tensor *t = ir_type(k->g->member[0]);
+    int64_t len = 1, places = k->range_dim < 0 ? 1 : hint(t->size[k->range_dim]);
+    int ranges = 1;
+    for (int i = 0; i < k->t.nred; i++)
+        len *= hint(k->t.size[k->t.red[i]]);
+    while (2 * ranges * hint(shares) <= caps->scatter_ranges && 2 * ranges <= MIN(len, places))
+        ranges *= 2;
+    return ranges;
+}
+
+/* Ranges of places: every iteration of the parallel loop looks at all indices and writes what is in its range, in order. One
+ * element at a time, the vector loop is the last of those that are walked in order. */
+static void divide_scatter(writing *k)
+{
+    const nest *t = &k->t;
+    const target_caps *caps = k->pl->c->caps;
+    ir_node *n = k->g->member[0];
+    symint outer = 1;
+    loop_gather g;
+    loop_gather_of(n, &g);
+    bool any_order = g.adds && !dtype_is_float((dtype)ir_type(n)->dt);
+    bool narrow = g.adds && dtype_size((dtype)ir_type(n)->dt) < 4; /* rows alone: see adds_in */
+    k->single = scatter_single(n) || (t->nkeep == 0 && !narrow);
+    k->range_dim = scatter_widest(k->pl, n);
+    if (k->single) {
+        k->vec_keep = t->nred == 0 && t->nkeep;
+        bool moves = g.adds || t->nred == 0;
+        for (int d = 0; d < g.n && !moves; d++)
+            moves = g.d[d].index && ir_type(n)->size[d] != 1 && places_follow(k, d, t->red[t->nred - 1]);
+        if (!moves) { /* the last one is written: no vector loop */
+            k->single = false;
+            return;
+        }
+    }
+    int last = t->nkeep ? t->keep[t->nkeep - 1] : -1;
+    for (int i = 0; i < t->nkeep - k->vec_keep; i++)
+        outer = sym_mul(outer, t->size[t->keep[i]]);
+    if (k->range_dim < 0 || (k->single && (any_order || k->vec_keep)) ||
+        (!k->single && (last < 0 || places_follow(k, k->range_dim, last))))
+        return;
+    if (!k->single)
+        outer = sym_mul(outer,
+                        sym_floordiv(sym_add(t->size[last], caps->scatter_row - 1), caps->scatter_row));
+    k->ranges = ranges_for(k, outer);
+}
+
 /* Shares of the parallel loop, and what each of them is. */
 static void divide_loops(writing *k)
 {
@@ -423,10 +505,18 @@ static void divide_loops(writing *k)
     }
     k->scatter = k->pl->in[k->g->member[0]->id].scatter && k->g->part == 2;
     k->vec_keep = t->nkeep && (!k->g->red || t->column);
+    k->ranges = 1;
+    if (k->scatter && k->pl->c->caps->scatter_ranges)
+        divide_scatter(k);
     k->nouter = t->nkeep - k->vec_keep - strips;
     for (int i = 0; i < k->nouter; i++)
         outer = sym_mul(outer, t->size[t->keep[i]]);
-    k->len = k->scatter ? k->pl->c->caps->scatter_chunk : k->pl->c->caps->chunk;
+    const target_caps *caps = k->pl->c->caps;
+    k->len = k->scatter                                     ? caps->scatter_chunk
+             : k->g->red && t->column && caps->column_chunk ? caps->column_chunk
+                                                            : caps->chunk;
+    if (k->ranges > 1)
+        k->len = caps->scatter_row;
     k->chunked = k->vec_keep && hint(t->size[t->keep[t->nkeep - 1]]) > k->len;
     if (k->product && k->vec_keep) {
         k->len = row_of_product(k->product);
@@ -438,9 +528,19 @@ static void divide_loops(writing *k)
     }
     if (k->chunked)
         chunks = sym_floordiv(sym_add(t->size[t->keep[t->nkeep - 1]], sym_sub(k->len, 1)), k->len);
-    k->par = sym_mul(outer, chunks);
+    k->par = sym_mul(sym_mul(outer, chunks), k->ranges);
     k->outer = outer;
     k->chunks = chunks;
+}
+
+/* Is the place that the loops around have come to in the range of this iteration? */
+static vir_ref in_range(writing *k)
+{
+    walk *w = &k->w;
+    lin home[TP_MAX_DIMS];
+    member_index(w, k->g->member[0], home);
+    lin at = scatter_place(w, k->g->member[0], home, k->range_dim);
+    return vir_eq(w->k, vir_modf(w->k, emit_lin(w, &at), vir_int(w->k, k->ranges)), k->range);
 }
 
 /* The kept loops; around the vectors of a scatter also the others, so that memory is walked row by row. */
@@ -451,13 +551,16 @@ static void nest_begin(writing *k)
     vir *v = w->k;
     vir_ref counter = vir_loop(v, LOOP_parallel, vir_int(v, 0), emit_int(w, k->par));
     vir_ref rest = counter, chunk = 0;
+    if (k->ranges > 1) {
+        k->range = vir_modf(v, counter, vir_int(v, k->ranges));
+        rest = vir_divf(v, counter, vir_int(v, k->ranges));
+    }
     if (k->chunked) {
         vir_ref nc = emit_int(w, k->chunks);
-        if (k->outer == 1)
-            chunk = counter;
-        else {
-            chunk = vir_modf(v, counter, nc);
-            rest = vir_divf(v, counter, nc);
+        chunk = rest;
+        if (k->outer != 1) {
+            rest = vir_divf(v, chunk, nc);
+            chunk = vir_modf(v, chunk, nc);
         }
     }
     for (int i = k->nouter - 1; i >= 0; i--) {
@@ -471,7 +574,9 @@ static void nest_begin(writing *k)
         }
     }
     for (int i = 0; i < t->nred && k->scatter; i++)
-        declare_var(w, t->red[i], vir_loop(v, LOOP_serial, vir_int(v, 0), emit_int(w, t->size[t->red[i]])));
+        declare_var(w, t->red[i],
+                    vir_loop(v, k->single && i == t->nred - 1 ? LOOP_vector : LOOP_serial, vir_int(v, 0),
+                             emit_int(w, t->size[t->red[i]])));
     if (k->cross >= 0) {
         int q = t->keep[k->nouter];
         declare_var(w, q, vir_loop(v, LOOP_serial, vir_int(v, 0), emit_int(w, t->size[q])));
@@ -483,6 +588,8 @@ static void nest_begin(writing *k)
             lo = vir_mul(v, chunk, emit_int(w, k->len));
             hi = vir_min(v, vir_add(v, lo, emit_int(w, k->len)), hi);
         }
+        if (k->ranges > 1) /* empty where this row is another range's */
+            hi = vir_select(v, in_range(k), hi, lo);
         declare_var(w, q, vir_loop(v, LOOP_vector, lo, hi));
     }
 }
@@ -512,7 +619,7 @@ static void kernel_body(writing *k)
         lin home[TP_MAX_DIMS];
         member_index(w, g->member[0], home);
         w->self = g->member[0];
-        scatter_at(w, g->member[0], home);
+        scatter_at(w, g->member[0], home, k->single, k->single && k->ranges > 1 ? in_range(k) : 0);
         return;
     }
     if (!g->red) {

@@ -49,6 +49,12 @@ enum {
     ATTENTION_COUNT = 8,
     ATTENTION_LASTS = 4
 };
+typedef struct loop_soft { /* see attend_soft; slots + 1, 0: none */
+    uint8_t kind;          /* attend_kind */
+    bool second;
+    double scale;
+    int top, part, probs;
+} loop_soft;
 typedef struct loop_step {
     uint8_t kind;
     bool product; /* extern: a matrix product into a buffer of the plan */
@@ -66,6 +72,7 @@ typedef struct loop_step {
     int nslot;           /* check: the dimension that it indexes */
     int64_t
         reach; /* attention: row r of a matrix needs the first r + reach of what lies between the products; 0: all */
+    loop_soft soft; /* attention: what its kernel is */
 } loop_step;
 
 typedef struct loop_decision {

@@ -81,6 +81,7 @@ typedef struct lowering {
     uint8_t factor;                        /* the first of the two factors, an argument + 1 */
     bool batched;                          /* a product of two stacks of matrices and nothing else */
     bool planes;                           /* planes are finished together rather than rows */
+    uint8_t conv;                          /* a convolution of a device: conv_kind + 1 */
     bool tiles;                            /* has emitted register tiles */
 
     /* --- attention: what is known beyond a diagonal --- */

@@ -211,8 +211,39 @@ static vir_ref eval_gather(walk *w, ir_node *n, const lin *idx)
     return eval(w, src, sub);
 }
 
+/* May neighbours go to one place, or lie apart there? */
+bool scatter_single(const ir_node *n)
+{
+    loop_gather g;
+    const tp_tensor *t = ir_type(n);
+    loop_gather_of(n, &g);
+    return g.nd == 0 || g.serial >> (g.nd - 1) & 1 || t->stride[t->ndim - 1] != 1 ||
+           g.nd - 1 != g.d[t->ndim - 1].from;
+}
+
+/* The longest dimension in which places are read from memory, or -1. */
+int scatter_widest(planner *pl, const ir_node *n)
+{
+    loop_gather g;
+    int best = -1;
+    loop_gather_of(n, &g);
+    for (int d = 0; d < g.n; d++)
+        if (g.d[d].index && !counts_up(pl, g.d[d].index, ir_type(n)->size[d]) &&
+            (best < 0 || hint(ir_type(n)->size[d]) > hint(ir_type(n)->size[best])))
+            best = d;
+    return best;
+}
+
+/* Where in dimension d the element at home is written. */
+lin scatter_place(walk *w, const ir_node *n, const lin *home, int d)
+{
+    loop_gather g;
+    loop_gather_of(n, &g);
+    return indexed(w, n, &g, d, g.size, home);
+}
+
 /* One element, or a vector of them, written where its index points. */
-void scatter_at(walk *w, ir_node *n, const lin *home)
+void scatter_at(walk *w, ir_node *n, const lin *home, bool single, vir_ref where)
 {
     loop_gather g;
     const tp_tensor *t = ir_type(n);
@@ -240,9 +271,13 @@ void scatter_at(walk *w, ir_node *n, const lin *home)
     }
     int buf = buffer_of(w, n, g.adds ? VIR_INOUT : VIR_OUT);
     vir_ref place = emit_lin(w, &to);
+    if (g.adds && single) {
+        vir_store_add(w->k, buf, place, v, where);
+        return;
+    }
     if (g.adds)
-        v = vir_add(w->k, vir_load(w->k, buf, place, 0), v);
-    vir_store(w->k, buf, place, v, 0);
+        v = vir_add(w->k, vir_load(w->k, buf, place, where), v);
+    vir_store(w->k, buf, place, v, where);
 }
 
 /* Why a gather is better called, or NULL. Where each lane has an index of its own, a vector is read element by element in
@@ -267,6 +302,13 @@ static const char *gather_as_call(planner *pl, const ir_node *n, const loop_gath
                                           : NULL;
 }
 
+/* Rows may be added in narrow floats as well, each sum rounded: a store of lanes that meet cannot. */
+static bool adds_in(dtype dt, bool rows)
+{
+    return dt == DT_f32 || dt == DT_f64 || dt == DT_i64 || dt == DT_i32 ||
+           (rows && (dt == DT_f16 || dt == DT_bf16));
+}
+
 /* Is n written where indices point by a kernel of ours? Lanes hold elements that never meet, and those that may are written
  * one after the other, in the order of the call: the result does not depend on threads. */
 static bool scatter_fits(planner *pl, ir_node *n)
@@ -282,9 +324,9 @@ static bool scatter_fits(planner *pl, ir_node *n)
     const char *why = NULL;
     if (t->numel == 0 || sym_known(SYM_eq, shape_numel(g.nd, g.size), 0))
         why = "it has no elements";
-    else if (g.serial >> (g.nd - 1) & 1 || t->stride[t->ndim - 1] != 1 || g.nd - 1 != g.d[t->ndim - 1].from)
+    else if (!pl->c->caps->scatter_ranges && scatter_single(n))
         why = "neighbours may go to one place";
-    else if (g.adds && t->dt != DT_f32 && t->dt != DT_f64 && t->dt != DT_i64 && t->dt != DT_i32)
+    else if (g.adds && !adds_in((dtype)t->dt, pl->c->caps->scatter_ranges && !scatter_single(n)))
         why = "not in its element type";
     else if (src->kind != VAL_node && !is_known_number(src))
         why = "its number is not known yet";

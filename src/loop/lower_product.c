@@ -6,7 +6,7 @@ bool is_product(planner *pl, const ir_node *n)
     const target *t = pl->c->target;
     return lower_row(n)->product && lower_row(n)->product(pl, n) &&
            tensor_device(ir_type(n)).kind == t->device &&
-           (t->device == DEV_cpu || (lower_row(n)->planes ? t->convolve != NULL : t->product != NULL));
+           (t->device == DEV_cpu || (lower_row(n)->conv ? t->convolve != NULL : t->product != NULL));
 }
 
 bool is_half(const tp_tensor *t) { return t->dt == DT_f16 || t->dt == DT_bf16; }
@@ -73,7 +73,8 @@ static bool convolution_fits(planner *pl, const ir_node *n)
     if (n->val.kind != VAL_tensor || n->arg[6].kind != VAL_bool || n->arg[6].b)
         return false;
     const tp_tensor *t = ir_type(n);
-    if ((t->dt != DT_f32 && t->dt != DT_f64) || t->ndim < 3 || !is_packed(t))
+    if ((t->dt != DT_f32 && t->dt != DT_f64) || t->ndim < 3 || !is_packed(t) ||
+        tensor_device(t).kind != DEV_cpu) /* a device has rows of its own */
         return false;
     for (int i = 0; i < 3; i++) {
         const tp_tensor *x = n->arg[i].kind == VAL_node ? ir_type(n->arg[i].node) : NULL;
@@ -81,6 +82,26 @@ static bool convolution_fits(planner *pl, const ir_node *n)
             return false;
     }
     return true;
+}
+
+/* Those of a device: one type, and one layout of all three. */
+static bool device_convolution_fits(planner *pl, const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    if (n->val.kind != VAL_tensor || tensor_device(t).kind == DEV_cpu)
+        return false;
+    bool packed = is_packed(t), last = true;
+    const tp_tensor *all[3] = { t, NULL, NULL };
+    for (int i = 0; i < 2; i++) {
+        all[1 + i] = n->arg[i].kind == VAL_node ? ir_type(n->arg[i].node) : NULL;
+        if (!all[1 + i] || all[1 + i]->dt != t->dt)
+            return false;
+        packed &= is_packed(all[1 + i]);
+    }
+    memfmt f = t->ndim == 5 ? MF_channels_last_3d : MF_channels_last;
+    for (int i = 0; i < 3 && !packed && last; i++)
+        last = t->ndim >= 4 && tensor_is_contiguous_as(all[i], f);
+    return packed || last;
 }
 
 /* Elements that are finished together: a row of a product, a plane of a convolution. */
@@ -108,3 +129,6 @@ const lowering lower_addmm = { .product = addmm_fits, .adds_to = addmm_onto, .fa
 const lowering lower_baddbmm = { .tiles = true };
 const lowering lower_convolution = { .product = convolution_fits, .planes = true, .tiles = true };
 const lowering lower_convolution_backward = { .tiles = true };
+const lowering lower_conv_forward = { .product = device_convolution_fits, .conv = CONV_forward + 1 };
+const lowering lower_conv_grad_input = { .product = device_convolution_fits, .conv = CONV_grad_input + 1 };
+const lowering lower_conv_grad_weight = { .product = device_convolution_fits, .conv = CONV_grad_weight + 1 };

@@ -84,7 +84,7 @@ bool survey(planner *pl, group *g, space *s, walk *w)
                 } else
                     member_index(w, n, home);
                 if (f->scatter && g->part == 2)
-                    scatter_at(w, n, home);
+                    scatter_at(w, n, home, false, 0);
                 else
                     eval(w, root, home);
                 if (w->fail && (w->split_var < 0 || !more))

@@ -150,16 +150,52 @@ static bool write_epilogue(planner *pl, group *g, uint64_t *written, attention *
     return true;
 }
 
+/* What product g begins, with its factors written. ch->kernel is NULL where there is no such thing. */
+static bool begin_attention(planner *pl, group *g, uint64_t *written, attention *ch)
+{
+    *ch = find_attention(pl, g, written);
+    if (ch->kernel && !attention_allowed(pl, ch)) {
+        log_fusion(pl, ch->last[0]->library_call, g, false, "refused");
+        ch->kernel = NULL;
+    }
+    return !ch->kernel || write_factors(pl, ch, written);
+}
+
+/* A product of narrow floats begins no attention. Is one that comes later the first, and g the second that the kernel reads? Then both
+ * come now: g alone would have to exist as a whole. */
+static bool begin_with_later(planner *pl, group *g, uint64_t *written, attention *ch)
+{
+    if (!is_half(ir_type(g->library_call)) || !is_plain_bmm(pl, g->library_call))
+        return true;
+    written[g->id / 64] &= ~(1ull << (g->id % 64)); /* not yet, while others look for it */
+    for (size_t i = 0; i < g->after.n; i++) {
+        const group *h = g->after.at[i];
+        for (size_t k = 0; k < h->before.n && !h->library_call && !bit_has(written, h->id); k++) {
+            group *w = h->before.at[k];
+            if (w == g || !w->library_call || bit_has(written, w->id) || !is_plain_bmm(pl, w->library_call) ||
+                find_attention(pl, w, written).also != g)
+                continue;
+            if (!begin_attention(pl, w, written, ch))
+                return false;
+            if (ch->kernel) {
+                bit_set(written, w->id);
+                return true;
+            }
+        }
+    }
+    bit_set(written, g->id);
+    return true;
+}
+
 /* A product, with what runs on its rows or block by block with it. */
 static bool write_product(planner *pl, group *g, uint64_t *written)
 {
-    attention ch = pl->c->caps->attends ? find_attention(pl, g, written) : (attention){ 0 };
-    if (ch.kernel && !attention_allowed(pl, &ch)) {
-        log_fusion(pl, ch.last[0]->library_call, g, false, "refused");
-        ch.kernel = NULL;
-    }
-    if (ch.kernel && !write_factors(pl, &ch, written))
+    attention ch = { 0 };
+    if (pl->c->caps->attends &&
+        (!begin_attention(pl, g, written, &ch) || (!ch.kernel && !begin_with_later(pl, g, written, &ch))))
         return false;
+    if (ch.kernel)
+        g = ch.first;
     if (!write_needed(pl, g, written))
         return false;
     write_call(pl, g, true);

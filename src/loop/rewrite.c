@@ -198,28 +198,50 @@ static int64_t column_parts_of(const target_caps *caps, const ir_node *n)
         return 0;
     for (int i = 0; i < n->arg[1].n; i++)
         rows *= x->size[i];
-    if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth || !x->numel)
+    if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth || !x->numel ||
+        (caps->column_enough && x->numel / rows >= (int64_t)caps->column_enough * caps->column_chunk))
         return 0;
     for (most = MIN(most, rows / LEAST_ROWS); most > 3 && rows % most;)
         most--;
     return most > 3 ? most : 0;
 }
 
-static bool columns_by_parts(planner *pl, ir_node *n, int64_t parts)
+/* A sum over the first dimension and others, with few results, as of a batch norm: groups of the first dimension. */
+static int64_t batch_parts_of(const target_caps *caps, const ir_node *n)
 {
-    const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);
+    const tp_tensor *x = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL, *y = ir_type(n);
+    if (!caps->column_parts || n->op != OP_sum_dim_IntList || n->arg[1].kind != VAL_ints || !x || !y ||
+        n->arg[1].n < 2 || n->arg[1].n >= x->ndim || x->ndim + 1 > TP_MAX_DIMS ||
+        !sym_all_const(x->size, x->ndim) || !tensor_is_contiguous(x) || !dtype_is_float((dtype)x->dt) ||
+        !dtype_is_float((dtype)y->dt) || !y->numel || y->numel >= caps->few_results ||
+        x->numel / y->numel < caps->parts_worth)
+        return 0;
+    bool first = false;
+    for (int i = 0; i < n->arg[1].n; i++)
+        first |= dim_arg_of(n->arg[1].ints[i], x->ndim) == 0;
+    int64_t most = MIN(MIN((int64_t)caps->column_parts, x->size[0]), caps->few_results / y->numel);
+    while (first && most > 1 && x->size[0] % most)
+        most--;
+    return first && most > 1 ? most : 0;
+}
+
+/* x as (parts, rows of each, ...), summed over what n sums over but its parts, in floats; then over the parts; as n's result. */
+static bool sum_by_parts(planner *pl, ir_node *n, const symint *size, int ndim, const symint *dims, int ndims,
+                         int64_t parts)
+{
+    const tp_tensor *y = ir_type(n);
     dtype dt = (dtype)y->dt, wide = dt == DT_f64 ? DT_f64 : DT_f32;
-    int64_t columns = shape_numel(y->ndim, y->size);
-    symint size[3] = { parts, x->numel / columns / parts, columns }, dim[2] = { 1, 0 };
+    symint zero = 0;
     ir_node *m = n->arg[0].node;
     for (int k = 0; k < 4; k++) {
         tp_val of = { .kind = VAL_node, .node = m };
         m = k == 1 || k == 2
                 ? ir_build(pl->g, OP_sum_dim_IntList, OPV_fn,
-                           (tp_val[]){ of, vIs(&dim[k - 1], 1), vB(false), vDT(k == 1 ? wide : dt) }, 4,
-                           pl->c->err)
-                : ir_build(pl->g, OP_view, OPV_fn, (tp_val[]){ of, k ? vIs(y->size, y->ndim) : vIs(size, 3) },
-                           2, pl->c->err);
+                           (tp_val[]){ of, k == 1 ? vIs(dims, ndims) : vIs(&zero, 1), vB(false),
+                                       vDT(k == 1 ? wide : dt) },
+                           4, pl->c->err)
+                : ir_build(pl->g, OP_view, OPV_fn,
+                           (tp_val[]){ of, k ? vIs(y->size, y->ndim) : vIs(size, ndim) }, 2, pl->c->err);
         if (!m)
             return false;
         m->loc = n->loc;
@@ -233,11 +255,32 @@ static bool columns_by_parts(planner *pl, ir_node *n, int64_t parts)
     return true;
 }
 
+static bool columns_by_parts(planner *pl, ir_node *n, int64_t parts)
+{
+    const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);
+    int64_t columns = shape_numel(y->ndim, y->size);
+    symint size[3] = { parts, x->numel / columns / parts, columns }, dim = 1;
+    return sum_by_parts(pl, n, size, 3, &dim, 1, parts);
+}
+
+static bool batches_by_parts(planner *pl, ir_node *n, int64_t parts)
+{
+    const tp_tensor *x = ir_type(n->arg[0].node);
+    symint size[TP_MAX_DIMS] = { parts, x->size[0] / parts }, dims[TP_MAX_DIMS];
+    memcpy(size + 2, x->size + 1, sizeof *size * (size_t)(x->ndim - 1));
+    for (int i = 0; i < n->arg[1].n; i++)
+        dims[i] = dim_arg_of(n->arg[1].ints[i], x->ndim) + 1;
+    return sum_by_parts(pl, n, size, x->ndim + 1, dims, n->arg[1].n, parts);
+}
+
 bool rewrite_by_parts(planner *pl, ir_node *n, ir_node **next)
 {
     int64_t parts = column_parts_of(pl->c->caps, n);
     if (parts && decide(pl->c, DECIDE_thread, n))
         return columns_by_parts(pl, n, parts);
+    parts = parts ? 0 : batch_parts_of(pl->c->caps, n);
+    if (parts && decide(pl->c, DECIDE_thread, n))
+        return batches_by_parts(pl, n, parts);
     parts = parts_of(pl->c->caps, n);
     if (!parts || !decide(pl->c, DECIDE_thread, n))
         return true;

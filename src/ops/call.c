@@ -501,11 +501,16 @@ static __attribute__((noinline)) bool run_on_device(op_call *c)
                    device_name((dev_kind)d.kind));
 }
 
+op_eager_fn *op_kernel_of(const op_call *c)
+{
+    return c->special && c->special->kernel ? c->special->kernel : c->row->eager;
+}
+
 static bool run_kernel(op_call *c)
 {
     if (TP_UNLIKELY(c->on_device))
         return run_on_device(c);
-    op_eager_fn *eager = c->special && c->special->kernel ? c->special->kernel : c->row->eager;
+    op_eager_fn *eager = op_kernel_of(c);
     bool many = c->row->schema.nret && c->res && c->res[0] && c->res[0]->numel >= UNLOCK_NUMEL;
     for (int i = 0; !many && i < c->row->schema.nparam; i++)
         many = c->arg[i].kind == VAL_tensor && c->arg[i].t->numel >= UNLOCK_NUMEL;

@@ -381,7 +381,7 @@ static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, 
     return true;
 }
 
-static memfmt conv_format(const tp_tensor *x, const tp_tensor *w)
+memfmt conv_format(const tp_tensor *x, const tp_tensor *w)
 {
     memfmt f = tensor_suggest_memfmt(x);
     return f == MF_contiguous ? tensor_suggest_memfmt(w) : f;
@@ -397,15 +397,14 @@ bool shape_convolution(op_call *c)
     return shape_memfmt_strides(conv_format(x, w), x->ndim, size, o->stride, c->err);
 }
 
-/* For a transposed convolution the roles of input and output trade places: x is the output side. */
-conv_geom conv_geom_of(const tp_tensor *x, const tp_tensor *w, const tp_tensor *y, const tp_val *a)
+/* i: the image, o: with a place for each window. */
+static conv_geom geom_of(const tp_tensor *i, const tp_tensor *w, const tp_tensor *o, const tp_val *stride,
+                         const tp_val *padding, const tp_val *dilation, int64_t groups)
 {
-    bool tr = val_b(&a[3], false);
-    const tp_tensor *i = tr ? y : x, *o = tr ? x : y;
-    conv_geom g = { .n = x->size[0],
+    conv_geom g = { .n = i->size[0],
                     .c = i->size[1],
                     .o = o->size[1],
-                    .groups = a[5].i,
+                    .groups = groups,
                     .in = { 1, 1, 1 },
                     .out = { 1, 1, 1 },
                     .k = { 1, 1, 1 },
@@ -418,11 +417,18 @@ conv_geom conv_geom_of(const tp_tensor *x, const tp_tensor *w, const tp_tensor *
         g.in[k] = i->size[d + 2];
         g.out[k] = o->size[d + 2];
         g.k[k] = w->size[d + 2];
-        g.s[k] = at(&a[0], d);
-        g.p[k] = at(&a[1], d);
-        g.d[k] = at(&a[2], d);
+        g.s[k] = at(stride, d);
+        g.p[k] = at(padding, d);
+        g.d[k] = at(dilation, d);
     }
     return g;
+}
+
+/* For a transposed convolution the roles of input and output trade places: x is the output side. */
+conv_geom conv_geom_of(const tp_tensor *x, const tp_tensor *w, const tp_tensor *y, const tp_val *a)
+{
+    bool tr = val_b(&a[3], false);
+    return geom_of(tr ? y : x, w, tr ? x : y, &a[0], &a[1], &a[2], a[5].i);
 }
 
 static dtype conv_type(dtype dt) { return dt == DT_f64 || !dtype_is_float(dt) ? DT_f64 : DT_f32; }
@@ -696,6 +702,78 @@ bool eager_convolution_backward(op_call *c)
         sum_planes(dy, c->res[2]);
     return scratch_end(&s, true);
 }
+
+/* ---- the three convolutions of a device, a row each ---- */
+static conv_offer *offers[DEV_COUNT];
+void conv_on_device(dev_kind k, conv_offer *offer) { offers[k] = offer; }
+bool conv_offered(conv_kind k, dtype dt, const conv_geom *g, tp_device d)
+{
+    return offers[d.kind] && offers[d.kind](k, dt, g, d);
+}
+
+conv_geom conv_geom_row(conv_kind k, tp_tensor *res, const tp_val *arg, tp_tensor *t[3])
+{
+    const tp_val *a = &arg[k == CONV_forward ? 2 : 3];
+    t[0] = k == CONV_forward ? arg[0].t : k == CONV_grad_input ? res : arg[1].t;
+    t[1] = k == CONV_grad_weight ? res : arg[1].t;
+    t[2] = k == CONV_forward ? res : arg[0].t;
+    return geom_of(t[0], t[1], t[2], &a[0], &a[1], &a[2], a[3].i);
+}
+
+/* (input, weight, numbers) or (grad_output, other, sizes of the result, numbers). */
+static bool shape_conv_row(op_call *c, conv_kind k)
+{
+    static const symint zero = 0;
+    const tp_val *v = &c->arg[k == CONV_forward ? 2 : 3], *to = &c->arg[2];
+    tp_tensor *a = arg_t(c, 0), *b = arg_t(c, 1), *made = NULL, *x = a, *w = b;
+    tp_val num[6] = { v[0], v[1], v[2], vB(false), vIs(&zero, 1), v[3] };
+    symint size[8];
+    if (k != CONV_forward) {
+        if (to->n != a->ndim || b->ndim != a->ndim)
+            return err_set(c->err, ERR_runtime, "%s: expected %d sizes of the result, but got %d",
+                           c->row->name, a->ndim, to->n);
+        made = tensor_new_fake((dtype)b->dt, to->n, to->ints, NULL, tensor_device(b));
+        x = k == CONV_grad_input ? made : b;
+        w = k == CONV_grad_input ? b : made;
+    }
+    bool ok = conv_sizes(c, x, w, NULL, num, size), fits = true;
+    for (int i = 0; ok && made && i < a->ndim; i++)
+        fits = fits && sym_eq(a->size[i], size[i]);
+    if (!fits)
+        err_set(c->err, ERR_runtime, "%s: the gradient does not have the sizes of the result", c->row->name);
+    op_out *o = ok && fits ? out_new(c, (dtype)a->dt, a->ndim, made ? made->size : size) : NULL;
+    ok = o && shape_memfmt_strides(conv_format(a, b), o->ndim, o->size, o->stride, c->err);
+    tensor_unref(made);
+    return ok;
+}
+bool shape_conv_forward(op_call *c) { return shape_conv_row(c, CONV_forward); }
+bool shape_conv_grad_input(op_call *c) { return shape_conv_row(c, CONV_grad_input); }
+bool shape_conv_grad_weight(op_call *c) { return shape_conv_row(c, CONV_grad_weight); }
+
+static bool eager_conv_row(op_call *c, conv_kind k)
+{
+    scratch s = { .err = c->err };
+    dtype dt = conv_type((dtype)c->res[0]->dt);
+    tp_tensor *a = scratch_in(&s, arg_t(c, 0), dt), *b = scratch_in(&s, arg_t(c, 1), dt),
+              *o = scratch_out(&s, c->res[0], dt), *t[3];
+    if (!a || !b || !o || s.failed)
+        return scratch_end(&s, false);
+    tp_val arg[7];
+    memcpy(arg, c->arg, sizeof *arg * (size_t)c->row->schema.nparam);
+    arg[0].t = a, arg[1].t = b;
+    conv_geom g = conv_geom_row(k, o, arg, t);
+    void *x = tensor_host(t[0]), *w = tensor_host(t[1]), *y = tensor_host(t[2]);
+    if (k == CONV_forward)
+        conv_forward(dt, &g, x, w, NULL, y);
+    else if (k == CONV_grad_input)
+        conv_grad_input(dt, &g, y, w, x);
+    else
+        conv_grad_weight(dt, &g, x, y, w);
+    return scratch_end(&s, true);
+}
+bool eager_conv_forward(op_call *c) { return eager_conv_row(c, CONV_forward); }
+bool eager_conv_grad_input(op_call *c) { return eager_conv_row(c, CONV_grad_input); }
+bool eager_conv_grad_weight(op_call *c) { return eager_conv_row(c, CONV_grad_weight); }
 
 /* ---- im2col and col2im as rows: unfold and fold ---- */
 /* (self, kernel_size, dilation, padding, stride); spatial sizes from `sp`. */

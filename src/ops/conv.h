@@ -27,6 +27,19 @@ bool conv_forward_side(tp_tensor *y, const tp_tensor *x, const tp_tensor *w, con
                        const tp_val *arg);
 /* Of the operator's arguments from stride on. */
 conv_geom conv_geom_of(const tp_tensor *x, const tp_tensor *w, const tp_tensor *y, const tp_val *a);
+/* The memory layout of the results. */
+memfmt conv_format(const tp_tensor *x, const tp_tensor *w);
+
+/* --- convolutions of a device: the rows _conv_forward, _conv_grad_input and _conv_grad_weight --- */
+typedef enum { CONV_forward, CONV_grad_input, CONV_grad_weight, CONV_KINDS } conv_kind;
+/* Can the device compute it? g: the geometry, with `last` set where channels of all three tensors lie side by side; NULL: sizes are
+ * not known yet. A yes without sizes may turn out to be a no when the step runs: then the host computes it. */
+typedef bool conv_offer(conv_kind k, dtype dt, const conv_geom *g, tp_device d);
+void conv_on_device(dev_kind k, conv_offer *offer); /* before the first tensor of that kind */
+bool conv_offered(conv_kind k, dtype dt, const conv_geom *g, tp_device d);
+/* The geometry of a call of such a row; arg: all its arguments, of which the first two are tensors; res: its result.
+ * Also which of the three is which: t[0] the image, t[1] the weight, t[2] with a place for each window. */
+conv_geom conv_geom_row(conv_kind k, tp_tensor *res, const tp_val *arg, tp_tensor *t[3]);
 /* One image: columns [l0, l1) of the patch matrix (channels * kernel rows, ld columns apart), and back (added). */
 void conv_im2col(dtype dt, const conv_geom *g, int64_t channels, const void *x, void *col, int64_t ld,
                  int64_t l0, int64_t l1);

@@ -1,5 +1,5 @@
 /* decomp_window.c - convolutions and pooling as products, slices and sums: for devices, where no kernel of the CPU can be called
- * (OPF_DEVICE). Windows are a view of the padded image. What is summed is summed in f32 at least. */
+ * (OPF_DEVICE). Convolutions that a device has itself are rows of their own (_conv_forward and the like). Windows are a view of the padded image. What is summed is summed in f32 at least. */
 #include "ops/conv.h"
 #include "ops/decomp.h"
 #include <math.h>
@@ -280,6 +280,48 @@ static symint out_size(symint in, int64_t k, int64_t s, int64_t p, int64_t d)
     return sym_add(sym_floordiv(sym_sub(sym_add(in, 2 * p), d * (k - 1) + 1), s), 1);
 }
 
+/* --- convolutions that the device computes itself --- */
+static bool geom_known(const window *win, symint n, symint c, symint o, symint groups, conv_geom *g)
+{
+    bool known = !sym_is_expr(n) && !sym_is_expr(c) && !sym_is_expr(o) && !sym_is_expr(groups);
+    *g = (conv_geom){ .n = n, .c = c, .o = o, .groups = groups };
+    for (int i = 0; i < 3; i++) {
+        int d = i - (3 - win->nd);
+        g->in[i] = d < 0 ? 1 : win->in[d], g->out[i] = d < 0 ? 1 : win->out[d];
+        g->k[i] = d < 0 ? 1 : win->k[d], g->s[i] = d < 0 ? 1 : win->s[d];
+        g->p[i] = d < 0 ? 0 : win->p[d], g->d[i] = d < 0 ? 1 : win->d[d];
+        known &= !sym_is_expr(g->in[i]) && !sym_is_expr(g->out[i]);
+    }
+    return known;
+}
+
+/* a and b: what the row reads, in its order; size: of the result. NULL: the device does not have it. f: the layout of all three. */
+static tp_tensor *by_device(bld *b, conv_kind kind, tp_tensor *a, tp_tensor *by, const symint *size,
+                            const window *win, symint groups, memfmt f)
+{
+    symint s[3], p[3], d[3];
+    conv_geom g;
+    int nd = win->nd;
+    symint n = a->size[0],
+           c = kind == CONV_grad_input ? size[1]
+               : kind == CONV_forward  ? a->size[1]
+                                       : by->size[1],
+           o = kind == CONV_forward ? size[1] : a->size[1];
+    bool known = geom_known(win, n, c, o, groups, &g);
+    g.last = g.w_last = f != MF_contiguous;
+    if (!conv_offered(kind, (dtype)a->dt, known ? &g : NULL, tensor_device(a)))
+        return NULL;
+    for (int i = 0; i < nd; i++)
+        s[i] = win->s[i], p[i] = win->p[i], d[i] = win->d[i];
+    a = b_op(b, contiguous, vT(a), vMF(f));
+    by = b_op(b, contiguous, vT(by), vMF(f));
+    tp_val to = vIs(size, nd + 2), num[4] = { vIs(s, nd), vIs(p, nd), vIs(d, nd), vI(groups) };
+    return kind == CONV_forward ? b_op(b, _conv_forward, vT(a), vT(by), num[0], num[1], num[2], num[3])
+           : kind == CONV_grad_input
+               ? b_op(b, _conv_grad_input, vT(a), vT(by), to, num[0], num[1], num[2], num[3])
+               : b_op(b, _conv_grad_weight, vT(a), vT(by), to, num[0], num[1], num[2], num[3]);
+}
+
 static bool plain_types(const tp_tensor *x, const tp_tensor *w)
 {
     return dtype_is_float((dtype)x->dt) && x->dt == w->dt && x->ndim == w->ndim;
@@ -305,8 +347,12 @@ bool decomp_convolution(bld *b, const tp_val *arg, tp_val *out)
     }
     if (!window_of(&arg[3], w, turned ? other : x->size, turned ? x->size : other, &win))
         return not_here(b);
-    y = turned ? correlate_back(b, x, w, &win, arg[8].i)
-               : correlate(b, image(b, x, &win, vI(0)), w, &win, arg[8].i);
+    other[0] = x->size[0];
+    other[1] = turned ? sym_mul(w->size[1], arg[8].i) : w->size[0];
+    y = by_device(b, turned ? CONV_grad_input : CONV_forward, x, w, other, &win, arg[8].i, conv_format(x, w));
+    if (!y && !b->failed)
+        y = turned ? correlate_back(b, x, w, &win, arg[8].i)
+                   : correlate(b, image(b, x, &win, vI(0)), w, &win, arg[8].i);
     if (bias) {
         row[1] = bias->size[0];
         tp_tensor *add = b_op(b, reshape, vT(bias), vIs(row, nd + 2));
@@ -326,10 +372,15 @@ bool decomp_convolution_backward(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *in = turned ? dy : x, *at = turned ? x : dy;
     if (!plain_types(x, w) || dy->dt != x->dt || !window_of(&arg[4], w, in->size, at->size, &win))
         return not_here(b);
+    memfmt f = conv_format(x, w);
     if (want[0])
+        d[0] = by_device(b, turned ? CONV_forward : CONV_grad_input, dy, w, x->size, &win, groups, f);
+    if (want[0] && !d[0] && !b->failed)
         d[0] = turned ? correlate(b, image(b, dy, &win, vI(0)), w, &win, groups)
                       : correlate_back(b, dy, w, &win, groups);
-    if (want[1])
+    if (want[1] && !b->failed)
+        d[1] = by_device(b, CONV_grad_weight, at, in, w->size, &win, groups, f);
+    if (want[1] && !d[1] && !b->failed)
         d[1] = correlate_weight(b, image(b, in, &win, vI(0)), at, &win, groups, w);
     if (want[2])
         d[2] = b_op(b, sum_dim_IntList, vT(dy), vIs(dims, win.nd + 1));

@@ -848,6 +848,36 @@ bool eager_embedding_dense_backward(op_call *c)
     return scratch_end(&s, ok);
 }
 
+/* Rows are added in the order of the indices; sums of 16-bit floats are kept in f32 and rounded once. */
+bool decomp_embedding_dense_backward(bld *b, const tp_val *arg, tp_val *out)
+{
+    tp_tensor *dy = arg[0].t, *ix = arg[1].t;
+    symint pad = arg[3].i, n = arg[2].i, cols = dy->size[dy->ndim - 1];
+    dtype w = work_type((dtype)dy->dt);
+    tp_val dev = vDev(tensor_device(dy)), dt = vDT(w);
+    if (sym_is_expr(pad))
+        return err_set(b->err, ERR_notimpl, "a padding index that is not known yet");
+    if (dy->numel == 0)
+        return comp_ret(b, b_op(b, zeros, vIs(((symint[]){ n, cols }), 2), vDT(dy->dt), vNone, dev), out);
+    tp_tensor *flat = b_op(b, reshape, vT(ix), vIs(((symint[]){ ix->numel }), 1));
+    tp_tensor *rows = w == dy->dt ? dy : b_op(b, to_dtype, vT(dy), dt);
+    rows = b_op(b, reshape, vT(rows), vIs(((symint[]){ ix->numel, cols }), 2));
+    if (pad >= 0) { /* its rows add nothing */
+        tp_tensor *is = b_op(b, reshape, vT(b_op(b, eq_Tensor, vT(flat), vI(pad))),
+                             vIs(((symint[]){ ix->numel, 1 }), 2));
+        rows = b_op(b, masked_fill_Scalar, vT(rows), vT(is), vI(0));
+    }
+    tp_tensor *dw = b_op(b, zeros, vIs(((symint[]){ n, cols }), 2), dt, vNone, dev);
+    dw = b_op(b, index_add, vT(dw), vI(0), vT(flat), vT(rows), vI(1));
+    if (arg[4].kind == VAL_bool && arg[4].b) { /* each row is the mean over its uses */
+        tp_tensor *one = b_op(b, ones, vIs(((symint[]){ ix->numel, 1 }), 2), dt, vNone, dev);
+        tp_tensor *uses = b_op(b, zeros, vIs(((symint[]){ n, 1 }), 2), dt, vNone, dev);
+        uses = b_op(b, index_add, vT(uses), vI(0), vT(flat), vT(one), vI(1));
+        dw = b_op(b, div_Tensor, vT(dw), vT(b_op(b, clamp_min, vT(uses), vI(1))));
+    }
+    return comp_ret(b, w == dy->dt ? dw : b_op(b, to_dtype, vT(dw), vDT(dy->dt)), out);
+}
+
 /* ---- masked_scatter ---- */
 bool shape_masked_scatter(op_call *c)
 {

@@ -243,7 +243,8 @@ bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out
 /* Eager kernels of a device whose bytes are not on the host: one function for every row, under the contract of the eager column
  * (and copies to and from the host). Without one, such calls are refused. Set once, by the target. */
 void ops_on_device(dev_kind k, op_eager_fn *fn);
-op_eager_fn eager_view; /* of views: nothing to compute */
+op_eager_fn eager_view;                      /* of views: nothing to compute */
+op_eager_fn *op_kernel_of(const op_call *c); /* the CPU's, for the types of the call */
 op_eager_fn eager_empty, eager_clone,
     eager_copy; /* of new memory, of copies: copy_ writes its first argument */
 /* The same without running a kernel: outputs are fake whatever the inputs are. */

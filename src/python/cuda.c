@@ -1,7 +1,9 @@
 /* cuda.c - taper.cuda: what the driver and the memory pool tell. */
 #include "compile/eager.h"
 #include "python/py.h"
+#include "target/cuda/conv.h"
 #include "target/cuda/driver.h"
+#include "target/cuda/flash.h"
 
 static PyObject *c_available(PyObject *m, PyObject *x) { return PyBool_FromLong(cuda_available()); }
 static PyObject *c_why(PyObject *m, PyObject *x)
@@ -63,13 +65,23 @@ static PyObject *c_stats(PyObject *m, PyObject *o)
     int64_t made, run;
     cuda_recordings(&made, &run);
     return Py_BuildValue(
-        "{s:n,s:n,s:n,s:n,s:n,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "allocated",
+        "{s:n,s:n,s:n,s:n,s:n,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "allocated",
         (Py_ssize_t)s.allocated, "reserved", (Py_ssize_t)s.reserved, "allocated_peak",
         (Py_ssize_t)s.allocated_peak, "reserved_peak", (Py_ssize_t)s.reserved_peak, "inactive",
         (Py_ssize_t)s.inactive, "requests", (long long)s.nalloc, "frees", (long long)s.nfree, "segments",
         (long long)s.nsegment, "retries", (long long)s.nretry, "ooms", (long long)s.noom, "programs",
         (long long)e.programs, "calls", (long long)e.calls, "hosted", (long long)e.hosted, "assembled",
-        (long long)cuda_assembled(), "recorded", (long long)made, "replayed", (long long)run);
+        (long long)cuda_assembled(), "recorded", (long long)made, "replayed", (long long)run, "flashes",
+        (long long)cuda_flashes(), "convolved", (long long)cuda_convolved());
+}
+/* (folders of packages, with ':' between them) */
+static PyObject *c_packages(PyObject *m, PyObject *s)
+{
+    const char *text = PyUnicode_AsUTF8(s);
+    if (!text)
+        return NULL;
+    cuda_packages(text);
+    Py_RETURN_NONE;
 }
 static PyObject *c_memory(PyObject *m, PyObject *o)
 {
@@ -232,6 +244,7 @@ static PyMethodDef functions[] = { { "_cuda_is_available", c_available, METH_NOA
                                    { "_cuda_empty_cache", c_empty, METH_NOARGS, NULL },
                                    { "_cuda_reset_peaks", c_reset_peaks, METH_O, NULL },
                                    { "_cuda_stats", c_stats, METH_O, NULL },
+                                   { "_cuda_packages", c_packages, METH_O, NULL },
                                    { "_cuda_mem_get_info", c_memory, METH_O, NULL },
                                    { "_cuda_properties", c_props, METH_O, NULL },
                                    { "_cuda_event_new", c_event_new, METH_O, NULL },

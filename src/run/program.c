@@ -555,23 +555,72 @@ static target_follow follow(const call *c, const kstep *k, const kargs *a)
     return k ? (target_follow){ k->k, launch_args(c, k, a) } : (target_follow){ 0 };
 }
 
+/* Memory for what is between products, or of a convolution: that of the last call where it is enough. */
+static target_result chain_memory(call *c, int64_t bytes, void **out, tp_err *err)
+{
+    if (!c->between && !c->apart)
+        c->between = atomic_exchange(&c->pr->between, NULL);
+    if (!c->between || c->between->nbytes < bytes) {
+        storage_unref(c->between);
+        c->between = storage_new(bytes, c->pr->device, err);
+    }
+    *out = c->between ? c->between->data : NULL;
+    return c->between ? TARGET_done : TARGET_failed;
+}
+
+/* The convolution of a step, its memory included; declined: the target cannot. arg: room for its arguments. */
+static target_result convolution_args(call *c, const loop_step *s, target_convolution *p, tp_val *arg,
+                                      tp_err *err)
+{
+    int kind = lower_row(s->node)->conv - 1;
+    const target *on = c->pr->on;
+    tp_val o;
+    *p = (target_convolution){ .form = s->form };
+    if (!slot_get(c, s->slot, &o, err))
+        return TARGET_failed;
+    for (int i = 0; i < s->node->narg; i++)
+        if (!node_arg(c, &s->node->arg[i], &arg[i], err))
+            return TARGET_failed;
+    if (kind < 0) {
+        p->x = arg[0].t, p->w = arg[1].t, p->y = o.t;
+        p->bias = arg[2].kind == VAL_tensor ? arg[2].t : NULL;
+        p->g = conv_geom_of(p->x, p->w, p->y, &arg[3]);
+        return TARGET_done;
+    }
+    tp_tensor *t[3];
+    p->kind = (uint8_t)kind;
+    p->g = conv_geom_row((conv_kind)kind, o.t, arg, t);
+    p->x = t[0], p->w = t[1], p->y = t[2];
+    int64_t bytes = on->convolve_bytes ? on->convolve_bytes(p) : 0;
+    return bytes < 0 ? TARGET_declined : bytes ? chain_memory(c, bytes, &p->scratch, err) : TARGET_done;
+}
+
+/* The row's kernel in place of the target's: on the host, where there is no other. */
+static bool convolution_by_row(call *c, const loop_step *s, tp_err *err)
+{
+    tp_val res[OP_MAX_RETURNS] = { 0 }, o;
+    if (!run_row(c, s->node, res, err))
+        return false;
+    bool ok = slot_get(c, s->slot, &o, err) && tensor_copy(o.t, res[0].t, err);
+    val_clear(&res[0]);
+    return ok;
+}
+
 /* A convolution, and where `k` is given the kernel that follows, on planes as they are finished. */
 static bool run_convolution_step(call *c, const loop_step *s, kstep *k, tp_err *err)
 {
-    tp_val y, x, w, bias, arg[OP_MAX_PARAMS];
+    target_convolution p;
+    tp_val arg[OP_MAX_PARAMS];
     kargs ka;
-    if (!slot_get(c, s->slot, &y, err) || !node_arg(c, &s->node->arg[0], &x, err) ||
-        !node_arg(c, &s->node->arg[1], &w, err) || !node_arg(c, &s->node->arg[2], &bias, err))
+    target_result r = convolution_args(c, s, &p, arg, err);
+    if (r == TARGET_failed)
         return false;
     if (k && !kernel_args(c, k, &ka, err))
         return kernel_failed(k->lk, err);
-    for (int i = 3; i < s->node->narg; i++)
-        if (!node_arg(c, &s->node->arg[i], &arg[i], err))
-            return false;
-    target_convolution p = {
-        y.t, x.t, w.t, bias.kind == VAL_tensor ? bias.t : NULL, &arg[3], s->form, follow(c, k, &ka)
-    };
-    if (!c->pr->on->convolve(&p, err) || (TP_UNLIKELY(c->sent.n) && !bring_back(c, err)))
+    p.then = follow(c, k, &ka);
+    r = r == TARGET_done ? c->pr->on->convolve(&p, err) : r;
+    if (r == TARGET_failed || (r == TARGET_declined && !convolution_by_row(c, s, err)) ||
+        (TP_UNLIKELY(c->sent.n) && !bring_back(c, err)))
         return false;
     if (k)
         kernel_flaky(c, k, &ka);
@@ -608,7 +657,7 @@ static bool found_late(const void *data, int64_t bad, int64_t size, tp_err *err)
 static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
 {
     const lowering *l = lower_row(s->node);
-    if (l->planes)
+    if (l->planes || l->conv)
         return run_convolution_step(c, s, k, err);
     int first = l->factor - 1;
     tp_val o, row = vNone, a, b;
@@ -657,23 +706,30 @@ static int base_slot(const loop_plan *p, const ir_node *n) /* whose memory a vie
     return s;
 }
 
-/* Memory for what is between products: that of the last call where it is enough. */
-static target_result chain_memory(call *c, int64_t bytes, void **out, tp_err *err)
-{
-    if (!c->between && !c->apart)
-        c->between = atomic_exchange(&c->pr->between, NULL);
-    if (!c->between || c->between->nbytes < bytes) {
-        storage_unref(c->between);
-        c->between = storage_new(bytes, c->pr->device, err);
-    }
-    *out = c->between ? c->between->data : NULL;
-    return c->between ? TARGET_done : TARGET_failed;
-}
-
 typedef struct chain { /* arguments of a run of attention */
     target_attend a;
     kargs ka;
 } chain;
+
+static bool soft_args(call *c, const loop_soft *from, const loop_kernel *lk, attend_soft *to, tp_err *err)
+{
+    int slot[2] = { from->top, from->part };
+    void **at[2] = { &to->top, &to->part };
+    *to = (attend_soft){
+        .kind = (attend_kind)from->kind, .scale = from->scale, .second = from->second, .probs = -1
+    };
+    for (int b = 0; b < lk->nbuf; b++)
+        if (lk->buf[b] == from->probs - 1)
+            to->probs = b;
+    for (int i = 0; i < 2; i++) {
+        tp_val x;
+        if (slot[i] && !slot_get(c, slot[i] - 1, &x, err))
+            return false;
+        if (slot[i])
+            *at[i] = tensor_data(x.t);
+    }
+    return true;
+}
 
 static target_result chain_args(call *c, size_t i, size_t n, chain *ch, tp_err *err)
 {
@@ -726,6 +782,8 @@ static target_result chain_args(call *c, size_t i, size_t n, chain *ch, tp_err *
             return TARGET_failed;
         }
     }
+    if (!soft_args(c, &s[2 + s->joins].soft, k->lk, &a->soft, err))
+        return TARGET_failed;
     a->kernel = (target_follow){ k->k, { .bufs = ka->bufs, .ints = ka->ints, .index = c->pr->device.index } };
     int64_t bytes = c->pr->on->attend_bytes ? c->pr->on->attend_bytes(a) : 0;
     if (!c->pr->on->attend_bytes)
@@ -843,6 +901,16 @@ static bool key_add(call *c, span_key *k, const tp_val *v)
     return true;
 }
 
+static bool key_of_convolution(call *c, const loop_step *s, span_key *k, tp_err *err)
+{
+    target_convolution p;
+    tp_val arg[OP_MAX_PARAMS];
+    target_result r = convolution_args(c, s, &p, arg, err);
+    k->host |= r == TARGET_declined; /* computed there at every call */
+    vec_push(&k->v, (uint64_t)(uintptr_t)p.scratch);
+    return r != TARGET_failed;
+}
+
 /* The addresses and numbers that the launches of a step are made of. */
 static bool key_of_step(call *c, size_t i, span_key *k, tp_err *err)
 {
@@ -864,7 +932,7 @@ static bool key_of_step(call *c, size_t i, span_key *k, tp_err *err)
         if (s->node->arg[a].kind == VAL_node && (over < 0 || a > 0) &&
             (!node_arg(c, &s->node->arg[a], &v, err) || !key_add(c, k, &v)))
             return false;
-    return true;
+    return !s->product || !lower_row(s->node)->conv || key_of_convolution(c, s, k, err);
 }
 
 /* The same of n steps that run block by block; 0: they run one by one. */
@@ -1072,7 +1140,8 @@ done:
     if (c.block && keeps_block(pr) && c.block->refs == 1 && !c.apart)
         c.block = atomic_exchange(&pr->kept, c.block);
     storage_unref(c.block);
-    storage_unref(c.apart ? c.between : atomic_exchange(&pr->between, c.between));
+    /* recordings need it at the same address; others find it again in the cache of the device */
+    storage_unref(c.apart || !pr->span ? c.between : atomic_exchange(&pr->between, c.between));
     arena_free(&c.scratch);
     if (!ok)
         for (int i = 0; i < made; i++)

@@ -875,6 +875,20 @@ static void relate(const aot_unit *u, tp_val *out)
     }
 }
 
+/* In inference mode what shares memory with no ordinary input was made here, views of it too. */
+static void mark_inference(const tp_val *in, int nin, tp_val *out, int nout)
+{
+    for (int i = 0; i < nout; i++) {
+        tp_tensor *t = tensor_of(&out[i]);
+        bool given = false;
+        for (int k = 0; t && k < nin && !given; k++)
+            given = in[k].kind == VAL_tensor && in[k].t->storage == t->storage &&
+                    !(in[k].t->flags & TF_inference);
+        if (t && !given)
+            t->flags |= TF_inference;
+    }
+}
+
 static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
                       tp_err *err)
 {
@@ -942,6 +956,8 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
         if (!(p->leaves && u->out[i].leaf) && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
     relate(u, out);
+    if (TP_UNLIKELY(cx->inference_mode))
+        mark_inference(in, nin, out, nout);
     ok = true;
 done:
     if (s)

@@ -13,6 +13,7 @@
  *   save, load, key   code as bytes, and what those bytes depend on: the disk cache knows no more. */
 #ifndef TAPER_TARGET_H
 #define TAPER_TARGET_H
+#include "ops/conv.h"
 #include "ops/val.h"
 #include "tensor/device.h"
 #include "vir/vir.h"
@@ -30,8 +31,11 @@ typedef struct target_caps {
     int strip_near;     /* elsewhere */
     int64_t strip_fits; /* elements that stay in the first cache: no strips below */
     /* --- how work is cut into parallel iterations */
-    int chunk;            /* elements of a long vector loop that one of them takes */
-    int scatter_chunk;    /* the same where elements are written where an index points */
+    int chunk;         /* elements of a long vector loop that one of them takes */
+    int column_chunk;  /* the same in sums of columns; 0: as chunk */
+    int scatter_chunk; /* the same where elements are written where an index points */
+    int scatter_ranges; /* into how many shares of the places such work is cut, each looking at all indices; 0: none */
+    int scatter_row;      /* elements of a row that a share takes */
     int64_t park_bytes;   /* of a row that a later pass reads: beyond, it is computed again */
     int64_t share_worth;  /* elements from which on work is worth sharing */
     int share_rows;       /* rows that must be left then to fuse a reduction of them */
@@ -39,6 +43,8 @@ typedef struct target_caps {
     int64_t parts_worth;  /* elements from which on one result is made of parts; 0: never */
     int parts_most, parts_least;
     int column_parts; /* sums of columns are made of at most so many groups of rows, which are then summed; 0: never */
+    int column_enough; /* chunks of columns that need no groups of rows; 0: they always help */
+    int few_results; /* of a sum over a batch: below, it is made of parts too (where column_parts says so) */
     /* --- what is possible, or better not done */
     int lanes;          /* elements of four bytes in a vector */
     int gather_bytes;   /* the smallest element that one instruction gathers */
@@ -48,6 +54,8 @@ typedef struct target_caps {
     bool library;       /* eager kernels can be called, where they are faster than loops */
     bool epilogues;     /* a kernel runs on the rows of a product as they are finished */
     bool attends;       /* there is attend */
+    bool images_last;   /* convolutions of f16 and bf16 are faster with channels side by side */
+    bool softens;       /* attend looks at attend_soft */
     bool
         widens; /* products of f16 or bf16 may have results of f32, and attend takes matrices of several types */
     bool
@@ -102,11 +110,14 @@ typedef struct target_product { /* o = a b, two or three dimensions, all of one 
     target_follow then;
 } target_product;
 
-typedef struct target_convolution { /* y = x correlated with w, all contiguous */
-    tp_tensor *y;
-    const tp_tensor *x, *w, *bias; /* bias: or NULL */
-    const tp_val *arg;             /* the operator's arguments from stride on */
+typedef struct
+    target_convolution { /* y = x correlated with w, or the gradient of x or w; of one type and layout */
+    uint8_t kind;        /* conv_kind: which of the three is written */
+    tp_tensor *x, *w, *y;
+    const tp_tensor *bias; /* of CONV_forward, or NULL */
+    conv_geom g;
     int form;
+    void *scratch; /* convolve_bytes of the target's memory; NULL where it wants none */
     target_follow then;
 } target_convolution;
 
@@ -126,6 +137,19 @@ typedef struct attend_to { /* a product of a matrix of m x n that the kernel wri
         adds; /* a sum over the m rows, to which every block adds; else each block makes rows of the result */
     bool second; /* the matrix is the second factor: all is transposed */
 } attend_to;
+/* What the kernel of attention computes, where it is nothing else: a target may do so in its own way. p = softmax of scale times the
+ * scores, which are -inf beyond the reach; of the gradient, p and then scale * p * (dp - the row's sum of p dp), where dp is the other
+ * product. What a last product reads is rounded to its type. */
+typedef enum { ATTEND_any, ATTEND_softmax, ATTEND_gradient, ATTEND_KINDS } attend_kind;
+typedef struct attend_soft {
+    attend_kind kind;
+    double scale; /* positive */
+    bool second;  /* gradient: the second product gives the scores */
+    int probs;    /* the buffer of the kernel that p is written to */
+    /* f32, one a row: the maximum of its scores, scaled, and 1 / sum of exp(score - maximum). The softmax writes those that are not
+     * NULL, the gradient reads both. */
+    void *top, *part;
+} attend_soft;
 typedef struct target_attend {
     attend_of of[ATTEND_OF];
     attend_to to[ATTEND_TO];
@@ -135,6 +159,7 @@ typedef struct target_attend {
     int nbuf; /* of the kernel; those that products make or read are set by the target, at most ATTEND_BETWEEN of the latter */
     int64_t
         reach; /* row r of a matrix needs its first r + reach columns alone, what is beyond them is 0; 0: all of them */
+    attend_soft soft;
 } target_attend;
 /* Who is told of an index that a device found outside after the call that used it. */
 typedef struct target_late {
@@ -168,7 +193,9 @@ struct target {
 
     /* NULL where caps say that there is none. */
     bool (*product)(const target_product *p, tp_err *err);
-    bool (*convolve)(const target_convolution *p, tp_err *err);
+    target_result (*convolve)(const target_convolution *p, tp_err *err);
+    /* Memory that convolve needs while it runs, -1: it will decline; NULL: it has its own. */
+    int64_t (*convolve_bytes)(const target_convolution *p);
     target_result (*attend)(const target_attend *p, tp_err *err);
     /* Memory that attend needs while it runs, 0: it will decline; NULL: it has its own. */
     int64_t (*attend_bytes)(const target_attend *p);

@@ -176,6 +176,33 @@ static vir *scatter(arena *a) /* y[index[i]] += x[i], in order */
     vir_store_add(f.k, y, vir_modf(f.k, vir_load(f.k, j, f.at, 0), f.n), vir_load(f.k, x, f.at, 0), 0);
     return end(&f, 1);
 }
+static vir *scatter_rows(
+    arena
+        *a) /* y[index[i], c] += x[i, c] for c < 128, in order; iteration r of the parallel loop has row r */
+{
+    frame f = begin(a, "scatter_rows");
+    int x = vir_buffer(f.k, VM_f32, VIR_IN, "x"), j = vir_buffer(f.k, VM_i64, VIR_IN, "index"),
+        y = vir_buffer(f.k, VM_f32, VIR_INOUT, "y");
+    row(&f);
+    vir_ref i = vir_loop(f.k, LOOP_serial, f.zero, f.rows),
+            to = vir_modf(f.k, vir_load(f.k, j, i, 0), f.rows);
+    vir_ref some = vir_min(f.k, f.n, vir_int(f.k, 128)); /* a warp has four elements a lane */
+    vir_ref c = vir_loop(f.k, LOOP_vector, f.zero, vir_select(f.k, vir_eq(f.k, to, f.r), some, f.zero));
+    vir_ref v = vir_load(f.k, x, vir_add(f.k, vir_mul(f.k, i, f.n), c), 0),
+            at = vir_add(f.k, vir_mul(f.k, to, f.n), c);
+    vir_store(f.k, y, at, vir_add(f.k, vir_load(f.k, y, at, 0), v), 0);
+    return end(&f, 3);
+}
+static vir *scatter_ranges(arena *a) /* y[index[i]] += x[i], in order; iteration r has every rows-th place */
+{
+    frame f = begin(a, "scatter_ranges");
+    int x = vir_buffer(f.k, VM_f32, VIR_IN, "x"), j = vir_buffer(f.k, VM_i64, VIR_IN, "index"),
+        y = vir_buffer(f.k, VM_f32, VIR_INOUT, "y");
+    row(&f);
+    vir_ref i = vir_loop(f.k, LOOP_vector, f.zero, f.n), to = vir_modf(f.k, vir_load(f.k, j, i, 0), f.n);
+    vir_store_add(f.k, y, to, vir_load(f.k, x, i, 0), vir_eq(f.k, vir_modf(f.k, to, f.rows), f.r));
+    return end(&f, 2);
+}
 static vir *count(arena *a) /* histogram: integers may be added in any order */
 {
     frame f = begin(a, "count");
@@ -228,6 +255,8 @@ const ptx_case ptx_cases[] = {
     { "cumsum", cumsum, false },
     { "gather", gather, false },
     { "scatter", scatter, true },
+    { "scatter_rows", scatter_rows, false },
+    { "scatter_ranges", scatter_ranges, false },
     { "count", count, true },
     { "dropout", dropout, true },
     { "normal", normal, true },

@@ -10,10 +10,12 @@
 /* --- the program -------------------------------------------------------------------------------- */
 /* clang-format off */
 #define TYPES(X) X(none, 0) X(b8, 1) X(b16, 2) X(b32, 4) X(b64, 8) X(u8, 1) X(u16, 2) X(u32, 4) X(u64, 8) \
-    X(s8, 1) X(s16, 2) X(s32, 4) X(s64, 8) X(f16, 2) X(bf16, 2) X(f32, 4) X(f64, 8) X(pred, 1)
+    X(s8, 1) X(s16, 2) X(s32, 4) X(s64, 8) X(f16, 2) X(bf16, 2) X(f32, 4) X(f64, 8) X(pred, 1) \
+    X(f16x2, 4) X(bf16x2, 4)
 #define OPS(X) X(mov) X(add) X(sub) X(mul) X(mad) X(fma) X(div) X(rem) X(sqrt) X(neg) X(abs) X(min) X(max) \
     X(and) X(or) X(xor) X(not) X(shl) X(shr) X(setp) X(selp) X(cvt) X(cvta) X(copysign) X(ld) X(st) X(red) \
-    X(bra) X(ret) X(bar) X(shfl) X(call) X(clz) X(addc) X(membar)
+    X(bra) X(ret) X(bar) X(shfl) X(call) X(clz) X(addc) X(membar) X(brev) X(popc) X(vote) X(match) \
+    X(rcp) X(ex2) X(lg2) X(cp) X(ldmatrix) X(mma)
 /* clang-format on */
 typedef enum {
 #define X(n, s) T_##n,
@@ -49,12 +51,13 @@ typedef struct operand {
 } operand;
 typedef struct instr {
     pop op;
-    ptype t, t2;
-    int guard;            /* register or -1 */
-    bool unless;          /* @!p */
-    char cmp[6], mode[6]; /* setp's comparison; rounding, lo/hi/wide, shuffle */
+    ptype t, t2, t3;       /* t3: of mma's factors */
+    int guard;             /* register or -1 */
+    bool unless;           /* @!p */
+    char cmp[6], mode[16]; /* setp's comparison; rounding, lo/hi/wide, shuffle; of cp.async what it does */
     int vec;
     bool shared, param, boolop, cc, loose; /* loose: volatile, threads may meet */
+    bool trans;                            /* ldmatrix */
     operand o[5];
     int no;
     int line;
@@ -211,7 +214,9 @@ static bool parse_instr(parser *p, char *w, int guard, bool unless)
     in.op = (pop)i;
     while ((dot = strtok(NULL, "."))) {
         ptype t = type_named(dot);
-        if (t && !in.t)
+        if (t && in.op == O_mma && (t == T_f16 || t == T_bf16))
+            in.t3 = t;
+        else if (t && !in.t)
             in.t = t;
         else if (t)
             in.t2 = t;
@@ -225,12 +230,17 @@ static bool parse_instr(parser *p, char *w, int guard, bool unless)
             in.cc = true;
         else if (!strcmp(dot, "volatile"))
             in.loose = true;
+        else if (!strcmp(dot, "trans"))
+            in.trans = true;
+        else if (in.op == O_ldmatrix && dot[0] == 'x')
+            in.vec = dot[1] - '0';
         else if (in.op == O_setp && !in.cmp[0])
             snprintf(in.cmp, sizeof in.cmp, "%s", dot);
         else if (in.op == O_setp)
             in.boolop = true;
         else if (!strcmp(dot, "global") || !strcmp(dot, "nc") || !strcmp(dot, "sync") || !strcmp(dot, "to") ||
-                 !strcmp(dot, "uni"))
+                 !strcmp(dot, "uni") || !strcmp(dot, "aligned") || !strcmp(dot, "async") ||
+                 !strcmp(dot, "ftz"))
             ;
         else
             snprintf(in.mode, sizeof in.mode, "%s", dot);
@@ -274,9 +284,14 @@ static bool parse_body(parser *p)
         if (eat(p, ".reg")) {
             word(p);
             do {
-                char *w = word(p);
+                char *w = word(p), name[64];
                 if (*p->p != '<')
                     reg_of(p, w);
+                else if (*w != '%') /* a name without a sign is known by its declaration alone */
+                    for (int i = atoi(p->p + 1); i-- > 0;) {
+                        snprintf(name, sizeof name, "%s%d", w, i);
+                        reg_of(p, arena_strdup(&p->m->a, name));
+                    }
                 while (*p->p && *p->p != ';' && *p->p != ',')
                     p->p++;
             } while (eat(p, ","));
@@ -426,14 +441,23 @@ typedef struct grid {
     bool libm;
     tp_err *err;
 } grid;
+typedef struct pending { /* a copy that was asked for */
+    int group;
+    const instr *in;
+    uint64_t to;
+    unsigned char bytes[16];
+} pending;
 typedef struct thread {
     grid *g;
     const func *f;
     uint64_t *r;
     int pc, id;
     uint32_t sub; /* meetings of the warp so far */
-    char state;   /* r ready, b at a barrier, w where its warp meets, s at a shuffle, d done, x failed */
+    char
+        state; /* r ready, b at a barrier, w where its warp meets, s at what a warp does together, d done, x failed */
     bool carry;
+    pending *copy; /* ncopy of them; groups are counted from 0, group is the open one */
+    int ncopy, room, group;
 } thread;
 
 static float as_f(uint64_t v) { return vnum_f_bits((int32_t)v); }
@@ -508,7 +532,8 @@ static bool race(grid *g, shadow *s, size_t n, const thread *t, bool write, bool
         if (write)
             s->wrote = g->now, s->writer = atomic ? ATOMIC : who, s->wrote_sub = t->sub;
         else {
-            bool first = s->read != g->now || s->reader == who;
+            bool first = s->read != g->now || s->reader == who ||
+                         (warp_of(s->reader) == warp && s->read_sub < t->sub); /* the warp met since */
             s->reader = first ? who : warp_of(s->reader) == warp ? -warp - 3 : MANY;
             s->read = g->now, s->read_sub = t->sub;
         }
@@ -516,14 +541,19 @@ static bool race(grid *g, shadow *s, size_t n, const thread *t, bool write, bool
     return false;
 }
 
+static uint64_t address_of(thread *t, const operand *o)
+{
+    return o->imm +
+           (o->reg[0] >= 0 ? t->r[o->reg[0]] : (uint64_t)(uintptr_t)map_get(&t->g->m->globals, o->sym));
+}
+
 /* Checks an access and gives its memory, or NULL. */
-static char *memory(thread *t, const instr *in, const operand *o, size_t n, bool write, bool atomic)
+static char *memory_at(thread *t, const instr *in, uint64_t at, bool shared, size_t n, bool write,
+                       bool atomic)
 {
     grid *g = t->g;
-    uint64_t at = o->imm +
-                  (o->reg[0] >= 0 ? t->r[o->reg[0]] : (uint64_t)(uintptr_t)map_get(&g->m->globals, o->sym));
     const char *what = NULL;
-    if (in->shared) {
+    if (shared) {
         at = (uint32_t)at;
         if (at + n > t->f->shared)
             what = "shared memory access out of bounds";
@@ -554,6 +584,11 @@ static char *memory(thread *t, const instr *in, const operand *o, size_t n, bool
     fail_at(g->err, in->line, what);
     t->state = 'x';
     return NULL;
+}
+
+static char *memory(thread *t, const instr *in, const operand *o, size_t n, bool write, bool atomic)
+{
+    return memory_at(t, in, address_of(t, o), in->shared, n, write, atomic);
 }
 
 static bool compare(const char *c, ptype ty, uint64_t a, uint64_t b)
@@ -629,6 +664,11 @@ static uint64_t float_op(const instr *in, uint64_t a, uint64_t b, uint64_t c)
         case O_neg: return of(-p);                     \
         case O_abs: return of(fabs##x(p));             \
         case O_fma: return of(fma##x(p, q, s));        \
+        case O_min: return of(fmin##x(p, q));          \
+        case O_max: return of(fmax##x(p, q));          \
+        case O_rcp: return of(1 / p);                  \
+        case O_ex2: return of(exp2##x(p));             \
+        case O_lg2: return of(log2##x(p));             \
         case O_copysign: return of(copysign##x(q, p)); \
         default: return 0;                             \
         }                                              \
@@ -712,6 +752,48 @@ static void step_memory(thread *t, const instr *in)
     }
 }
 
+/* --- copies to shared memory that are waited for: what they will overwrite is spoilt at once, and they happen when they are waited
+ * for, so that whoever reads too early or writes too late is seen --- */
+static bool copy_async(thread *t, const instr *in)
+{
+    if (!strcmp(in->mode, "commit_group")) {
+        t->group++;
+        return true;
+    }
+    if (!strcmp(in->mode, "wait_group")) {
+        int done = t->group - (int)in->o[0].imm, k = 0;
+        for (int i = 0; i < t->ncopy; i++) {
+            pending *c = &t->copy[i];
+            char *to = c->group < done ? memory_at(t, c->in, c->to, true, sizeof c->bytes, true, false)
+                                       : NULL;
+            if (to)
+                memcpy(to, c->bytes, sizeof c->bytes);
+            else if (c->group < done)
+                return false;
+            else
+                t->copy[k++] = *c;
+        }
+        t->ncopy = k;
+        return true;
+    }
+    uint64_t size = in->no > 3 ? get(t, &in->o[3], T_u32) : 16;
+    pending c = { .group = t->group, .in = in, .to = (uint32_t)address_of(t, &in->o[0]) };
+    char *to = memory_at(t, in, c.to, true, 16, true, false);
+    if (!to || size > 16)
+        return fail_at(t->g->err, in->line, "a copy of more bytes than 16, or out of bounds");
+    if (size) {
+        const char *from = memory_at(t, in, address_of(t, &in->o[1]), false, size, false, false);
+        if (!from)
+            return false;
+        memcpy(c.bytes, from, size);
+    }
+    memset(to, 0xa5, 16);
+    if (t->ncopy == t->room)
+        t->copy = mem_realloc(t->copy, sizeof c * (size_t)(t->room = t->room ? 2 * t->room : 16));
+    t->copy[t->ncopy++] = c;
+    return true;
+}
+
 /* One instruction; false where the thread stops. */
 static bool step(thread *t)
 {
@@ -724,7 +806,17 @@ static bool step(thread *t)
     switch (in->op) {
     case O_ret: t->state = 'd'; return false;
     case O_bar: t->state = strcmp(in->mode, "warp") ? 'b' : 'w'; return false;
+    case O_ldmatrix:
+    case O_mma:
+    case O_vote:
+    case O_match:
     case O_shfl: t->state = 's'; return false;
+    case O_cp:
+        if (!copy_async(t, in)) {
+            t->state = 'x';
+            return false;
+        }
+        break;
     case O_bra: t->pc = (int)in->o[0].imm; return true;
     case O_call:
         if (!call(t, in))
@@ -749,11 +841,25 @@ static bool step(thread *t)
         break;
     case O_membar: break;
     case O_cvta: *d = get(t, &in->o[1], in->t); break;
-    case O_cvt: *d = convert(in, get(t, &in->o[1], in->t2)); break;
+    case O_cvt:
+        if (in->t == T_f16x2 || in->t == T_bf16x2) { /* the first operand is the upper half */
+            instr one = *in;
+            one.t = in->t == T_f16x2 ? T_f16 : T_bf16;
+            *d = convert(&one, get(t, &in->o[1], in->t2)) << 16 | convert(&one, get(t, &in->o[2], in->t2));
+        } else
+            *d = convert(in, get(t, &in->o[1], in->t2));
+        break;
     case O_clz:
         a = get(t, &in->o[1], in->t), *d = a ? (uint64_t)__builtin_clzll(a) - (in->t == T_b32 ? 32 : 0)
                                            : in->t == T_b32 ? 32
                                                             : 64;
+        break;
+    case O_popc: *d = (uint64_t)__builtin_popcountll(get(t, &in->o[1], in->t)); break;
+    case O_brev:
+        a = get(t, &in->o[1], in->t);
+        for (int i = 0; i < types[in->t].size * 8; i++)
+            b = b << 1 | (a >> i & 1);
+        *d = b;
         break;
     case O_setp: {
         bool p = compare(in->cmp, in->t, get(t, &in->o[1], in->t), get(t, &in->o[2], in->t));
@@ -848,17 +954,90 @@ static bool meet(grid *g, thread *w)
     return true;
 }
 
-/* All lanes of a warp are at the same shuffle. */
-static bool shuffle(grid *g, thread *w)
+static float half_of(ptype t, uint64_t v) /* the lower half */
+{
+    return t == T_f16 ? (float)vnum_from_f16((uint16_t)v) : vnum_from_bf16((uint16_t)v);
+}
+
+/* Lane l gives the address of row l % 8 of matrix l / 8, and gets elements 2 (l % 4) and the next of row l / 4, or of that column. */
+static bool load_matrices(thread *w, const instr *in)
+{
+    for (int m = 0; m < in->vec; m++) {
+        uint16_t mat[8][8];
+        for (int i = 0; i < 8; i++) {
+            const char *p = memory(&w[8 * m + i], in, &in->o[1], 16, false, false);
+            if (!p)
+                return false;
+            memcpy(mat[i], p, 16);
+        }
+        for (int l = 0; l < 32; l++) {
+            int r = l / 4, c = l % 4 * 2;
+            uint32_t lo = in->trans ? mat[c][r] : mat[r][c], hi = in->trans ? mat[c + 1][r] : mat[r][c + 1];
+            w[l].r[in->o[0].reg[m]] = hi << 16 | lo;
+        }
+    }
+    return true;
+}
+
+/* m16n8k16: 16 x 16 times 16 x 8 plus f32. */
+static bool multiply(grid *g, thread *w, const instr *in)
+{
+    float a[16][16], b[16][8], c[16][8];
+    if (strcmp(in->mode, "col") || in->t != T_f32 || (in->t2 != T_f32))
+        return fail_at(g->err, in->line, "this form of mma is not known");
+    for (int l = 0; l < 32; l++) {
+        int r = l / 4, k = l % 4 * 2;
+        for (int x = 0; x < 4; x++) {
+            uint64_t v = w[l].r[in->o[1].reg[x]];
+            for (int h = 0; h < 2; h++)
+                a[r + x % 2 * 8][k + x / 2 * 8 + h] = half_of(in->t3, v >> 16 * h);
+            c[r + x / 2 * 8][k + x % 2] = as_f(w[l].r[in->o[3].reg[x]]);
+        }
+        for (int x = 0; x < 2; x++)
+            for (int h = 0; h < 2; h++)
+                b[k + x * 8 + h][r] = half_of(in->t3, w[l].r[in->o[2].reg[x]] >> 16 * h);
+    }
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 8; j++)
+            for (int k = 0; k < 16; k++)
+                c[i][j] += a[i][k] * b[k][j];
+    for (int l = 0; l < 32; l++)
+        for (int x = 0; x < 4; x++)
+            w[l].r[in->o[0].reg[x]] = of_f(c[l / 4 + x / 2 * 8][l % 4 * 2 + x % 2]);
+    return true;
+}
+
+/* All lanes of a warp are at the same instruction, which they do together. */
+static bool together(grid *g, thread *w)
 {
     const instr *in = &w->f->code[w->pc];
     uint64_t v[32];
-    for (int l = 0; l < 32; l++) {
+    uint32_t yes = 0;
+    for (int l = 0; l < 32; l++)
         if (w[l].state != 's' || w[l].pc != w->pc)
             return fail_at(g->err, in->line, "not all lanes of a warp reach a shuffle");
-        v[l] = get(&w[l], &in->o[1], in->t);
+    if (in->op == O_mma || in->op == O_ldmatrix) {
+        if (!(in->op == O_mma ? multiply(g, w, in) : load_matrices(w, in)))
+            return false;
+        for (int l = 0; l < 32; l++)
+            w[l].pc++, w[l].state = 'r';
+        return true;
     }
     for (int l = 0; l < 32; l++) {
+        v[l] = get(&w[l], &in->o[1], in->t);
+        if (in->op == O_vote)
+            v[l] = w[l].r[in->o[1].reg[0]] != 0, yes |= (uint32_t)v[l] << l;
+    }
+    for (int l = 0; l < 32; l++) {
+        if (in->op != O_shfl) {
+            uint32_t same = 0;
+            for (int j = 0; j < 32; j++)
+                same |= (uint32_t)(v[j] == v[l]) << j;
+            w[l].r[in->o[0].reg[0]] = in->op == O_match ? same : in->t == T_pred ? yes != 0 : yes;
+            w[l].pc++;
+            w[l].state = 'r';
+            continue;
+        }
         int by = (int)get(&w[l], &in->o[2], T_u32), from = !strcmp(in->mode, "down")   ? l + by
                                                            : !strcmp(in->mode, "bfly") ? l ^ by
                                                                                        : by;
@@ -887,7 +1066,7 @@ static bool run_block(grid *g, thread *t)
             bool any = false, meets = false;
             for (int l = 0; l < 32; l++)
                 any |= t[w + l].state == 's', meets |= t[w + l].state == 'w';
-            if ((any && !shuffle(g, t + w)) || (meets && !meet(g, t + w)))
+            if ((any && !together(g, t + w)) || (meets && !meet(g, t + w)))
                 return false;
             moved |= any || meets;
         }
@@ -935,14 +1114,20 @@ bool ptx_run(ptx_module *m, const char *entry, int64_t blocks, int threads, cons
         memset(g.shared_marks, 0, sizeof(shadow) * f->shared);
         memset(regs, 0x5a, sizeof(uint64_t) * (size_t)(threads * (f->nregs + 1)));
         for (int i = 0; i < threads; i++)
-            t[i] = (thread){
-                .g = &g, .f = f, .r = regs + (size_t)i * (size_t)(f->nregs + 1), .id = i, .state = 'r'
-            };
+            t[i] = (thread){ .g = &g,
+                             .f = f,
+                             .r = regs + (size_t)i * (size_t)(f->nregs + 1),
+                             .id = i,
+                             .state = 'r',
+                             .copy = t[i].copy,
+                             .room = t[i].room };
         ok = run_block(&g, t);
         g.now++;
     }
     for (int i = 0; i < nbufs; i++)
         free(g.marks[i]);
+    for (int i = 0; i < threads; i++)
+        free(t[i].copy);
     free(g.marks), free(g.shared), free(g.shared_marks), free(t), free(regs);
     return ok;
 }

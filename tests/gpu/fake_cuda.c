@@ -102,7 +102,9 @@ API int cuMemHostAlloc(void **p, size_t n, unsigned flags)
 API int cuMemFreeHost(void *p) { return free(p), OK; }
 /* --- recordings: what a queue gets is kept, and done when the graph is launched ------------------------- */
 typedef struct work {
-    void *fn; /* NULL: a copy, or a fill where from is NULL */
+    void *fn;                 /* NULL: a copy, or a fill where from is NULL */
+    void (*call)(void *data); /* of another library; it keeps the data */
+    void *data;
     unsigned blocks, threads;
     uint64_t *params;
     void *to;
@@ -121,6 +123,8 @@ static recorded *now; /* one at a time */
 static int run_kernel(void *fn, unsigned blocks, unsigned threads, const uint64_t *params);
 static int do_work(const work *w)
 {
+    if (w->call)
+        return w->call(w->data), sticky;
     if (w->fn)
         return run_kernel(w->fn, w->blocks, w->threads, w->params);
     if (w->from)
@@ -136,6 +140,22 @@ static int queued(void *q, work w)
     now->at = realloc(now->at, sizeof w * (size_t)(now->n + 1));
     now->at[now->n++] = w;
     return OK;
+}
+/* What a library like cuDNN gives a queue (tests/gpu/fake_cudnn.c). */
+API int fake_cuda_call(void *q, void (*call)(void *data), void *data)
+{
+    return queued(q, (work){ .call = call, .data = data });
+}
+/* Are these bytes memory of the device? */
+API bool fake_cuda_holds(const void *p, size_t n)
+{
+    bool in = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < nblocks && !in; i++)
+        in = (const char *)p >= (char *)blocks[i].p &&
+             (const char *)p + n <= (char *)blocks[i].p + blocks[i].size;
+    pthread_mutex_unlock(&lock);
+    return in;
 }
 API int cuStreamBeginCapture_v2(void *q, int mode)
 {

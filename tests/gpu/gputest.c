@@ -2,6 +2,7 @@
  *   taper_gputest [--driver LIB] [--kernels N] [--seed S] [--small]
  * Ends with 0 where all agree, 77 where there is no GPU. */
 #include "gen_fuzz.h"
+#include "gpu_flash.h"
 #include "ptx_cases.h"
 #include "target/cuda/driver.h"
 #include "target/cuda/ptx.h"
@@ -189,7 +190,7 @@ static bool family(const ptx_case *c, bool small, tp_err *err)
     strbuf text = { 0 };
     ptx_kernel p;
     vir *k = c->make(&a);
-    bool ordered = !strcmp(c->name, "scatter");
+    bool ordered = !strncmp(c->name, "scatter", 7);
     int64_t rows = c->flat ? 1
                    : small ? 5
                            : 16384,
@@ -197,6 +198,8 @@ static bool family(const ptx_case *c, bool small, tp_err *err)
                 : small   ? 700
                 : c->flat ? 1 << 24
                           : 4096;
+    if (ordered && !c->flat) /* as many iterations look at all indices */
+        rows = small ? 5 : 1024;
     if (!small && !strcmp(c->name, "column_sum")) /* all of it is compared */
         rows = 2048;
     if (!small && !strcmp(c->name, "count"))
@@ -339,6 +342,8 @@ int main(int argc, char **argv)
     ok = copy_speed(small, &err);
     for (int i = 0; i < nptx_cases && ok; i++)
         ok = family(&ptx_cases[i], small, &err);
+    if (ok)
+        gpu_flash(small);
     int of_families = failures;
     failures = 0;
     ok = ok && random_kernels(count, seed, &err);

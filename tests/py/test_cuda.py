@@ -675,8 +675,119 @@ for dt, tol in (taper.float32, 1e-4), (taper.bfloat16, 6e-2):
         with taper.no_grad():
             assert (attend(*on, causal, here).cpu().float() - want[0]).abs().max() < tol * 4
 print(taper._C._cuda_stats(0)["replayed"] > 0)
-""", TAPER_CUDA_PART_BYTES=part)
+""", TAPER_CUDA_PART_BYTES=part, TAPER_CUDA_FLASH="0")
     assert out == "True\n", out
+
+
+IN_ONE = """
+import os
+taper.manual_seed(0)
+def attend(q, k, v, causal, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+def made():
+    return taper._C._cuda_stats(0)["flashes"]
+def grads(f, q, k, v, *more):
+    a = [t.detach().clone().requires_grad_() for t in (q, k, v)]
+    o = f(*a, *more)
+    o.float().square().sum().backward()
+    return [o.detach()] + [t.grad for t in a]
+def near(got, want, tol):
+    for a, b in zip(got, want):
+        worst = (a.cpu().float() - b).abs().max().item() / b.abs().max().item()
+        assert worst <= tol, worst
+"""
+
+
+def test_attention_in_one_kernel():
+    """Of narrow floats, both passes, whatever the sizes; what is no softmax alone, or wide, stays in parts."""
+    long_under_sanitizers()
+    if not has_fake():
+        return
+    run(IN_ONE + """
+for dt, tol in (taper.bfloat16, 1.2e-2), (taper.float16, 2e-3):
+    for batch, heads, m, n, d, causal in (2, 2, 130, 130, 16, True), (1, 2, 197, 140, 64, True), (1, 1, 280, 270, 128, True), (32, 4, 130, 131, 16, False):
+        if batch > 2 and dt == taper.float16:
+            continue
+        taper._dynamo.reset()
+        q = taper.randn(batch, heads, m, d).to(dt)
+        k, v = (taper.randn(batch, heads, n, d).to(dt) for _ in range(2))
+        on = [t.cuda() for t in (q, k, v)]
+        want = grads(attend, q.float(), k.float(), v.float(), causal)
+        f, before = taper.compile(attend, fullgraph=True), made()
+        near(grads(f, *on, causal), want, tol)
+        assert made() == before + 2, (dt, m, n, d, made() - before)
+        with taper.no_grad():
+            near([f(*on, causal)], want, tol)
+            assert made() == before + 3, (dt, m, n, d, made() - before)
+            if d == 16 and causal:
+                near([attend(*on, causal)], want, tol)
+        if batch > 2:
+            continue
+        taper._dynamo.reset()
+        r, before = taper.compile(attend, fullgraph=True, mode="reduce-overhead"), made()
+        with taper.no_grad():
+            for i in range(4):
+                near([r(*on, causal)], want, tol)
+        assert made() == before + 2, made() - before  # a call, and a recording
+before = made()
+taper._dynamo.reset()
+q = taper.randn(1, 2, 130, 16).to(taper.bfloat16)
+on = q.cuda()
+with taper.no_grad():
+    f = taper.compile(attend, fullgraph=True)
+    near([f(on, on, on, True, None), f(on, on, on, False, taper.ones(130, 130, dtype=taper.bool).cuda()), f(on.float(), on.float(), on.float(), True)],
+         [attend(q.float(), q.float(), q.float(), True), attend(q.float(), q.float(), q.float(), False), attend(q.float(), q.float(), q.float(), True)], 8e-3)
+    assert made() == before + 1, made() - before  # masks and float32 are not
+    part = taper.randn(1, 2, 130, 20).to(taper.bfloat16)[..., 1:17].cuda()  # no row begins at a multiple of 16 bytes
+    near([f(part, on, on, True)], [attend(part.cpu().float(), q.float(), q.float(), True)], 8e-3)
+""")
+
+
+def test_attention_of_a_block_in_one_kernel():
+    """Between projections, where the gradient of the probabilities is ready before the scores are."""
+    long_under_sanitizers()
+    if not has_fake():
+        return
+    out = run("""
+import taper.nn as nn
+taper.manual_seed(0)
+b, n, heads, d = 2, 144, 2, 32
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(d), nn.Linear(d, 3 * d), nn.Linear(d, d)
+    def forward(self, x):
+        q, k, v = (t.view(b, n, heads, d // heads).transpose(1, 2) for t in self.qkv(self.norm(x)).split(d, 2))
+        return x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, d))
+def step(m, net, x):
+    m.zero_grad()
+    loss = net(x).float().square().mean()
+    loss.backward()
+    return [loss.detach().cpu()] + [p.grad.float().cpu() for p in m.parameters()]
+m, x = Block().to(taper.bfloat16), taper.randn(b, n, d).to(taper.bfloat16)
+want = step(m, m, x)
+m = m.cuda()
+got = step(m, taper.compile(m, fullgraph=True), x.cuda())
+for a, w in zip(got, want):
+    assert (a - w).abs().max() <= 0.02 * w.abs().max()
+print(taper._C._cuda_stats(0)["flashes"])
+""")
+    assert out == "2\n", out
+
+
+def test_attention_in_one_kernel_can_be_refused():
+    if not has_fake():
+        return
+    body = IN_ONE + """
+q = taper.randn(1, 2, 130, 16, device="cuda").to(taper.bfloat16)
+with taper.no_grad():
+    taper.compile(attend, fullgraph=True)(q, q, q, True)
+print(made())
+"""
+    assert run(body) == "1\n"
+    assert run(body) == "1\n"  # from the disk cache
+    assert run(body, TAPER_CUDA_FLASH="0") == "0\n"
+    assert run(body, TAPER_BISECT_SUBSYSTEM="attend", TAPER_BISECT_MAX="-1") == "0\n"
 
 
 def test_attention_of_narrow_floats_has_no_matrix_of_scores():
@@ -765,3 +876,134 @@ if __name__ == "__main__":
     for name, f in list(globals().items()):
         if name.startswith("test_"):
             f()
+
+
+def test_products_of_rows_at_odd_places():
+    """Rows of 16-bit elements that do not begin at multiples of 16 bytes: the product is made of copies."""
+    if not has_fake():
+        return
+    out = run("""
+taper.manual_seed(0)
+for m, k, n in ((5, 7, 9), (16, 33, 8), (3, 8, 2051)):
+    a, b, c = taper.randn(m, k).bfloat16(), taper.randn(k, n).bfloat16(), taper.randn(n).bfloat16()
+    want = [a @ b, b.t() @ a.t(), taper.addmm(c, a, b)]
+    x, y, z = a.cuda(), b.cuda(), c.cuda()
+    for w, g in zip(want, [x @ y, y.t() @ x.t(), taper.addmm(z, x, y)]):
+        assert taper.allclose(w.float(), g.cpu().float(), rtol=2e-2, atol=2e-2), (m, k, n, (w - g.cpu()).abs().max())
+    big = taper.zeros(2 * m, k + 3, device="cuda").bfloat16()
+    part = big[::2, 1:k + 1]
+    part.copy_(x)
+    assert taper.allclose((part @ y).cpu().float(), want[0].float(), rtol=2e-2, atol=2e-2)
+import taper._C as C
+print("done", taper.cuda.memory_allocated() < 1 << 20)
+""", TAPER_PRODUCTS="straight")
+    assert out.split() == ["done", "True"], out
+
+
+def test_complex_numbers_on_the_host():
+    """Rows without loops for complex numbers run the CPU's kernel for these, not the one for real numbers."""
+    if not has_fake():
+        return
+    out = run("""
+taper.manual_seed(0)
+for dt in (taper.complex64, taper.complex128):
+    x, y = taper.randn(3, 4, dtype=dt), taper.randn(3, 4, dtype=dt)
+    for f in (taper.conj_physical, taper.abs, taper.angle, taper.exp, taper.sqrt, taper.tanh, lambda v: v * y.to(v.device), lambda v: v / y.to(v.device),
+              lambda v: v @ y.to(v.device).t(), lambda v: v.sum(), lambda v: v.t().contiguous(), taper.view_as_real, lambda v: v.conj() + 1):
+        for v in (x, x.t().contiguous().t(), x[:1].expand(3, 4)):
+            a, b = f(v), f(v.cuda())
+            assert b.is_cuda and a.dtype == b.dtype and taper.allclose(a, b.cpu(), rtol=1e-4, atol=1e-5), (f, dt, a, b.cpu())
+print("done")
+""")
+    assert out.split() == ["done"], out
+
+
+def test_additions_by_index_stay_on_the_device_and_keep_their_order():
+    if not has_fake():
+        return
+    out = run("""
+import random
+random.seed(7)
+taper.manual_seed(7)
+grad = taper.ops.aten.embedding_dense_backward
+forms = {
+    "rows": lambda x, i, y: taper.index_add(x, 0, i, y),
+    "put": lambda x, i, y: x.index_put((i,), y, accumulate=True),
+    "copy": lambda x, i, y: x.index_copy(0, i, y),
+    "expanded": lambda x, i, y: x.scatter_add(0, i.unsqueeze(1).expand(y.shape), y),
+    "last": lambda x, i, y: taper.index_add(x.t().contiguous(), 1, i, y.t().contiguous()),
+    "elements": lambda x, i, y: taper.index_add(x[:, 0].contiguous(), 0, i, y[:, 0].contiguous()),
+    "written": lambda x, i, y: x.t().scatter(1, i.unsqueeze(0).expand(y.shape[1], -1), y.t()),
+    "pairs": lambda x, i, y: x.index_put((i, i % x.shape[1]), y[:, 0], accumulate=True),
+    "gathered": lambda x, i, y: taper.autograd.grad((x.t().gather(1, i.unsqueeze(0).expand(y.shape[1], -1)) * y.t()).sum(), x)[0],
+}
+def same(want, got, *what):
+    assert got.is_cuda and want.dtype == got.dtype, what
+    assert want.tolist() == got.cpu().tolist(), what
+for dt in taper.float32, taper.float64:
+    for rows, cols, n in (41, 1, 140), (3, 130, 35), (50, 7, 33), (5, 768, 9):
+        for i in taper.randint(0, rows, (n,)), taper.full((n,), rows // 2), taper.arange(n) * 7 % rows:
+            x, y = taper.randn(rows, cols, dtype=dt), taper.randn(n, cols, dtype=dt)
+            for name, f in forms.items():
+                x.requires_grad_(name == "gathered")
+                want, on = f(x, i, y).detach(), x.detach().cuda().requires_grad_(name == "gathered")
+                same(want, f(on, i.cuda(), y.cuda()).detach(), name, dt, rows, cols, n)
+                if rows == 50:
+                    same(want, taper.compile(f)(on, i.cuda(), y.cuda()).detach(), name, "compiled", dt)
+for dt in taper.bfloat16, taper.float16: # each sum is rounded, as on the host
+    x, y, i = taper.randn(9, 40).to(dt), taper.randn(70, 40).to(dt), taper.randint(0, 9, (70,))
+    same(forms["rows"](x, i, y), forms["rows"](x.cuda(), i.cuda(), y.cuda()), "rows", dt)
+for dt in taper.float32, taper.float64, taper.bfloat16, taper.float16:
+    for rows, cols, sizes in (50, 5, (3, 7)), (9, 768, (20,)), (100, 1, (64,)), (33, 130, (2, 65)), (4, 3, ()), (5, 4, (0,)):
+        for pad in -1, 2:
+            i, g = taper.randint(0, rows, sizes), taper.randn(*sizes, cols).to(dt)
+            if i.numel() > 4:
+                i.reshape(-1)[::3] = 2
+            for often in False, True:
+                want = grad(g, i, rows, pad, often)
+                same(want, grad(g.cuda(), i.cuda(), rows, pad, often), "embedding", dt, rows, cols, pad, often)
+e, i = taper.nn.Embedding(300, 64, padding_idx=3), taper.randint(0, 300, (2, 40))
+i[0, :9] = 3
+def loss(w, i):
+    return (F.embedding(i, w, padding_idx=3) * 3).sin().sum()
+w = e.weight.detach()
+host, device = w.clone().requires_grad_(), w.cuda().requires_grad_()
+loss(host, i).backward()
+taper.compile(loss)(device, i.cuda()).backward()
+assert taper.allclose(host.grad, device.grad.cpu(), atol=1e-6)
+print(taper._C._cuda_stats(0)["hosted"])
+""")
+    assert out.strip() == "0", out
+
+
+def test_zeros_of_a_gradient_are_on_the_device_of_the_argument():
+    if not has_fake():
+        return
+    out = run("""
+x, i = taper.arange(12.).reshape(3, 4), taper.tensor([[0, 3, 3], [1, 1, 1], [2, 0, 2]])
+for on in x.clone(), x.cuda():
+    on.requires_grad_()
+    y = on.gather(1, i.to(on.device)).square().sum()
+    print(taper.autograd.grad(y, on)[0].cpu().tolist())
+""")
+    host, device = out.splitlines()
+    assert host == device, out
+
+
+def test_copies_between_layouts():
+    """copy_ into memory without gaps does not go through the host, whatever the order of its dimensions."""
+    if not has_fake():
+        return
+    run("""
+def like(t): return taper.ones(t.shape, device="cuda")
+a = taper.arange(2 * 4 * 3 * 5.).reshape(2, 4, 3, 5).cuda()
+last = a.contiguous(memory_format=taper.channels_last)
+views = [like(a), like(a).contiguous(memory_format=taper.channels_last), taper.ones(5, 3, 4, 2, device="cuda").permute(3, 2, 1, 0),
+         taper.ones(3, 2, 4, 3, 5, device="cuda")[1]]
+for to in views:
+    for x in (a, last, a.permute(0, 1, 2, 3), taper.cat([a, a], 3)[..., ::2][..., :5]):
+        to.mul_(0)
+        to.copy_(x)
+        assert to.cpu().tolist() == x.cpu().tolist(), to.stride()
+assert taper._C._cuda_stats(0)["hosted"] == 0
+""")

@@ -215,3 +215,23 @@ def test_numbers_in_derivatives_follow_the_sizes():
     }
     for f in cases.values():
         each(lambda x: f(x, x.shape[0]), [[taper.linspace(0.1, 1, n * 4).reshape(n, 4)] for n in (3, 5, 7)], grad=True)
+
+
+def test_modules_do_not_make_one_another_dynamic():
+    """All modules are called through one function of the library; what sizes one has seen is nothing to another."""
+    class First(taper.nn.Module):
+        def forward(self, x):
+            return (x * 2).sum()
+
+    class Second(taper.nn.Module):
+        def forward(self, x):
+            return (x * 3).sum()
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append("s0" in gm.print_readable(print_output=False))
+        return gm.forward
+    dynamo.reset()
+    for cls, size in ((First, (8, 5)), (Second, (2, 7)), (First, (4, 6))):  # one's own sizes that changed are symbols
+        taper.compile(cls(), backend=backend)(taper.ones(*size))
+    assert seen == [False, False, True], seen

@@ -464,3 +464,44 @@ def test_written_after_the_call():
         for kind in ("leaf", "plain", "inner"):
             for which in range(3):
                 check(written_later(f, which), INPUTS[kind], what=(f.__name__, kind, which), backends=("aot_eager", "inductor"))
+
+
+def test_versions_of_tensors_made_inside_are_known():
+    def f(a, seen):
+        b = a * 2
+        seen.append(b._version)
+        b.mul_(3)
+        seen.append(b._version)
+        c = b.view(-1)
+        c.add_(1)
+        seen.append((b._version, c._version))
+        return b
+    want = []
+    f(taper.ones(2, 2), want)
+    for backend in ("eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        got = []
+        taper.compile(f, backend=backend, fullgraph=True)(taper.ones(2, 2), got)
+        assert got == want == [0, 1, (2, 2)], (backend, got, want)
+
+    def g(a):
+        a.add_(1)
+        return a._version
+    for backend in ("eager", "inductor"):  # of an input: nobody knows what it was
+        x = taper.ones(2)
+        x.add_(1)
+        assert taper.compile(g, backend=backend)(x) == 2
+
+
+def test_views_of_results_in_inference_mode():
+    def detached(a):
+        b = taper.nn.functional.layer_norm(a, a.shape)
+        b -= 1
+        return b, b.detach(), b.view(-1), a.detach(), a.view(-1)
+    for backend in (None, "eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        f = taper.compile(detached, backend=backend) if backend else detached
+        x = taper.arange(4.0)
+        with taper.inference_mode():
+            r = f(x)
+        assert [t.is_inference() for t in r] == [True, True, True, False, False], (backend, [t.is_inference() for t in r])

@@ -6,7 +6,7 @@
 
 /* A field more in one of these must be written and read below. */
 _Static_assert(sizeof(loop_slot) == 48, "say here how the disk cache stores the new field of a slot");
-_Static_assert(sizeof(loop_step) == 40, "say here how the disk cache stores the new field of a step");
+_Static_assert(sizeof(loop_step) == 72, "say here how the disk cache stores the new field of a step");
 _Static_assert(sizeof(loop_kernel) == 120, "say here how the disk cache stores the new field of a kernel");
 _Static_assert(sizeof(loop_plan) ==
                    sizeof(arena) + 120 +
@@ -55,6 +55,34 @@ static const target_code *get_code(io_in *r, tp_err *err)
 static int64_t at_of(const map *order, const ir_node *n)
 {
     return n ? (int64_t)(uintptr_t)map_geti(order, (uintptr_t)n) - 1 : -1;
+}
+
+static void put_soft(strbuf *b, const loop_soft *s)
+{
+    int64_t bits;
+    memcpy(&bits, &s->scale, sizeof bits);
+    io_put(b, s->kind);
+    if (s->kind == ATTEND_any)
+        return;
+    io_put(b, bits);
+    io_put(b, s->second);
+    io_put(b, s->top);
+    io_put(b, s->part);
+    io_put(b, s->probs);
+}
+
+static loop_soft get_soft(io_in *r, int64_t nslot)
+{
+    loop_soft s = { .kind = (uint8_t)io_get_in(r, 0, ATTEND_KINDS) };
+    if (s.kind == ATTEND_any)
+        return s;
+    int64_t bits = io_get(r);
+    memcpy(&s.scale, &bits, sizeof bits);
+    s.second = io_get_in(r, 0, 2);
+    s.top = (int)io_get_in(r, 0, nslot + 1);
+    s.part = (int)io_get_in(r, 0, nslot + 1);
+    s.probs = (int)io_get_in(r, 0, nslot + 1);
+    return s;
 }
 
 static void put_kernel(strbuf *b, const loop_kernel *k, const map *order)
@@ -115,6 +143,7 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, s->slot);
         io_put(b, s->nslot);
         io_put(b, s->reach);
+        put_soft(b, &s->soft);
         if (s->kind != STEP_kernel)
             continue;
         put_kernel(b, s->kernel, &order);
@@ -294,6 +323,7 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const t
         s.slot = (int)io_get_in(r, 0, MAX(x.nslot, 1));
         s.nslot = (int)io_get_in(r, 0, MAX_ITEMS);
         s.reach = io_get_in(r, 0, (int64_t)INT32_MAX + 2);
+        s.soft = get_soft(r, x.nslot);
         if (s.kind == STEP_kernel) {
             s.kernel = get_kernel(&x);
             int64_t had = io_get_in(r, 0, (int64_t)code.n + 1);

@@ -71,7 +71,7 @@ bool cpu_product(const target_product *p, tp_err *err)
     return follow(&p->then, e, batch * m, n, err);
 }
 
-bool cpu_convolve(const target_convolution *p, tp_err *err)
+static bool convolve(const target_convolution *p, tp_err *err)
 {
     tp_tensor *y = p->y;
     const tp_tensor *all[] = { y, p->x, p->w, p->bias };
@@ -80,7 +80,7 @@ bool cpu_convolve(const target_convolution *p, tp_err *err)
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i] && (!tensor_is_contiguous(all[i]) || all[i]->dt != y->dt))
             return err_set(err, ERR_internal, "the operands of a convolution changed their layout");
-    conv_geom g = conv_geom_of(p->x, p->w, y, p->arg);
+    conv_geom g = p->g;
     g.form = p->form;
     const void *add = p->bias ? tensor_host(p->bias) : NULL;
     if (!y->numel ||
@@ -89,4 +89,9 @@ bool cpu_convolve(const target_convolution *p, tp_err *err)
     conv_forward((dtype)y->dt, &g, tensor_host(p->x), tensor_host(p->w), add, tensor_host(y));
     int64_t planes = y->size[0] * y->size[1];
     return follow(&p->then, e, planes, y->numel / planes, err);
+}
+
+target_result cpu_convolve(const target_convolution *p, tp_err *err)
+{
+    return p->kind != CONV_forward ? TARGET_declined : convolve(p, err) ? TARGET_done : TARGET_failed;
 }

@@ -1,5 +1,6 @@
-/* attend.c - see attend.h. Products by cuBLASLt into memory of one part, the kernel on its rows, products of what it wrote. */
+/* attend.c - see attend.h. What flash.c can do is done there; the rest: products by cuBLASLt into memory of one part, the kernel on its rows, products of what it wrote. */
 #include "target/cuda/attend.h"
+#include "target/cuda/flash.h"
 #include "target/cuda/product.h"
 #include <stdlib.h>
 
@@ -86,9 +87,18 @@ static bool cut(const target_attend *a, parts *p)
     return true;
 }
 
+/* TAPER_CUDA_FLASH=0: always in parts. */
+static bool in_one(const target_attend *a)
+{
+    const char *s = getenv("TAPER_CUDA_FLASH");
+    return (!s || strcmp(s, "0")) && cuda_flash_fits(a);
+}
+
 int64_t cuda_attend_bytes(const target_attend *a)
 {
     parts p;
+    if (in_one(a))
+        return cuda_flash_bytes(a);
     return cut(a, &p) ? p.at[a->nof + p.nmade] : 0;
 }
 
@@ -173,6 +183,8 @@ static bool part_run(const target_attend *a, const parts *p, int64_t b, int64_t 
 target_result cuda_attend(const target_attend *a, tp_err *err)
 {
     parts p;
+    if (in_one(a))
+        return cuda_flash(a, err) ? TARGET_done : TARGET_failed;
     if (!a->scratch || !cut(a, &p))
         return TARGET_declined;
     for (int64_t b = 0; b < p.batch; b += p.nb)

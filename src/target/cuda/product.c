@@ -83,24 +83,35 @@ static void write_kernel(strbuf *b, dtype dt, dtype to) /* of the factors, of th
 #undef LOAD
 }
 
+typedef struct made_kernel { /* a text of ours, assembled at its first launch on a device */
+    cuda_function on[CUDA_MAX_DEVICES];
+} made_kernel;
+static cuda_function made_from(made_kernel *k, int device, const strbuf *text, const char *name, tp_err *err)
+{
+    cuda_cubin bin;
+    cuda_module m;
+    cuda_function f = NULL;
+    const char *s = strbuf_str(text);
+    if (cuda_assemble(device, &s, 1, &bin, err) && cuda_load(device, bin.p, &m, err) &&
+        cuda_find(device, m, name, &f, err))
+        k->on[device] = f;
+    return f;
+}
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
 static cuda_function own_kernel(int device, dtype dt, dtype to, tp_err *err)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static cuda_function made[2][DT_COUNT][CUDA_MAX_DEVICES];
-    pthread_mutex_lock(&lock);
-    cuda_function f = made[dt != to][dt][device];
+    static made_kernel made[2][DT_COUNT];
+    made_kernel *k = &made[dt != to][dt];
+    pthread_mutex_lock(&making);
+    cuda_function f = k->on[device];
     if (!f) {
         strbuf b = { 0 };
-        cuda_cubin bin;
-        cuda_module m;
         write_kernel(&b, dt, to);
-        const char *text = strbuf_str(&b);
-        if (cuda_assemble(device, &text, 1, &bin, err) && cuda_load(device, bin.p, &m, err) &&
-            cuda_find(device, m, "product", &f, err))
-            made[dt != to][dt][device] = f;
+        f = made_from(k, device, &b, "product", err);
         strbuf_free(&b);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&making);
     return f;
 }
 
@@ -315,6 +326,136 @@ static bool lt_product(const target_product *p, int device, bool *ok, tp_err *er
     return done;
 }
 
+/* --- rows that do not begin at multiples of 16 bytes ------------------------------------------------------------------
+ * cuBLASLt then reads two bytes at a time, which takes several times as long as to copy them to where they do. */
+enum { COPY_THREADS = 256, COPY_EACH = 8, COPY_LINE = COPY_THREADS * COPY_EACH, WORTH_COPYING = 1 << 28 };
+typedef struct lines { /* a matrix of 16-bit elements in memory */
+    int64_t count, length, apart;
+} lines;
+
+static void write_copy(strbuf *b)
+{
+    strbuf_add(
+        b, ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry straighten(\n"
+           "\t.param .u64 p_to,\n\t.param .u64 p_from,\n\t.param .u64 p_length,\n\t.param .u64 p_to_apart,\n"
+           "\t.param .u64 p_from_apart,\n\t.param .u64 p_pieces)\n");
+    strbuf_addf(b,
+                ".reqntid %d, 1, 1\n{\n\t.reg .b16 %%h<%d>;\n\t.reg .b32 %%r<4>;\n\t.reg .b64 %%q<20>;\n"
+                "\t.reg .pred %%p<%d>;\n",
+                COPY_THREADS, COPY_EACH, COPY_EACH);
+    strbuf_add(b,
+               "\tld.param.u64 %q0, [p_to];\n\tld.param.u64 %q1, [p_from];\n\tld.param.u64 %q2, [p_length];\n"
+               "\tld.param.u64 %q3, [p_to_apart];\n\tld.param.u64 %q4, [p_from_apart];\n"
+               "\tld.param.u64 %q5, [p_pieces];\n\tmov.u32 %r0, %tid.x;\n\tmov.u32 %r1, %ctaid.x;\n"
+               "\tcvt.u64.u32 %q6, %r1;\n\tdiv.u64 %q7, %q6, %q5;\n\tmul.lo.s64 %q8, %q7, %q5;\n"
+               "\tsub.s64 %q8, %q6, %q8;\n\tcvt.u64.u32 %q9, %r0;\n"); /* q7 line, q8 piece of it */
+    strbuf_addf(b,
+                "\tmad.lo.s64 %%q10, %%q8, %d, %%q9;\n\tmad.lo.s64 %%q11, %%q7, %%q3, %%q10;\n"
+                "\tmad.lo.s64 %%q12, %%q7, %%q4, %%q10;\n\tmad.lo.s64 %%q11, %%q11, 2, %%q0;\n"
+                "\tmad.lo.s64 %%q12, %%q12, 2, %%q1;\n",
+                COPY_LINE);
+    for (int i = 0; i < COPY_EACH; i++)
+        strbuf_addf(b,
+                    "\tadd.s64 %%q13, %%q10, %d;\n\tsetp.lt.s64 %%p%d, %%q13, %%q2;\n"
+                    "\t@%%p%d ld.global.b16 %%h%d, [%%q12+%d];\n",
+                    i * COPY_THREADS, i, i, i, 2 * i * COPY_THREADS);
+    for (int i = 0; i < COPY_EACH; i++)
+        strbuf_addf(b, "\t@%%p%d st.global.b16 [%%q11+%d], %%h%d;\n", i, 2 * i * COPY_THREADS, i);
+    strbuf_add(b, "\tret;\n}\n");
+}
+
+static bool copy_lines(int device, void *to, const void *from, const lines *l, int64_t to_apart,
+                       int64_t from_apart, tp_err *err)
+{
+    static made_kernel made;
+    pthread_mutex_lock(&making);
+    cuda_function f = made.on[device];
+    if (!f) {
+        strbuf b = { 0 };
+        write_copy(&b);
+        f = made_from(&made, device, &b, "straighten", err);
+        strbuf_free(&b);
+    }
+    pthread_mutex_unlock(&making);
+    int64_t pieces = (l->length + COPY_LINE - 1) / COPY_LINE;
+    uint64_t v[] = { (uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from, (uint64_t)l->length,
+                     (uint64_t)to_apart,      (uint64_t)from_apart,      (uint64_t)pieces };
+    return f && cuda_launch(device, f, l->count * pieces, COPY_THREADS, v, COUNT(v),
+                            cuda_current_queue(device), err);
+}
+
+static bool is_crooked(const tp_tensor *t, lines *l)
+{
+    int turned;
+    if (dtype_size((dtype)t->dt) != 2 || !lt_matrix(t, 0, &turned, &l->apart))
+        return false;
+    l->count = t->size[turned], l->length = t->size[!turned];
+    return l->apart % 8 || (uintptr_t)tensor_data(t) % 16;
+}
+
+static void give_back(void *ctx, void *p) { cuda_free((int)(intptr_t)ctx, p); }
+
+/* A matrix of t's sizes and order, with lines at multiples of 16 bytes. NULL with err. */
+static tp_tensor *straight_new(const tp_tensor *t, const lines *l, int device, tp_err *err)
+{
+    int64_t apart = (l->length + 7) & ~(int64_t)7;
+    bool turned = t->stride[0] == 1 && t->size[1] > 1 && t->stride[1] != 1;
+    symint stride[2] = { turned ? 1 : apart, turned ? apart : 1 };
+    size_t n = (size_t)(apart * l->count) * 2;
+    void *mem = cuda_alloc(device, n, err);
+    if (!mem)
+        return NULL;
+    tp_storage *s = storage_wrap_on(tensor_device(t), mem, (int64_t)n, give_back, (void *)(intptr_t)device);
+    tp_tensor *r = tensor_on(s, (dtype)t->dt, 2, t->size, stride, 0);
+    storage_unref(s);
+    return r;
+}
+
+/* TAPER_PRODUCTS=straight: whatever the size, and also without cuBLASLt. */
+static bool always_straight(void)
+{
+    const char *env = getenv("TAPER_PRODUCTS");
+    return env && !strcmp(env, "straight");
+}
+
+/* p by way of straight copies. False: not for this, or nothing was done. */
+static bool straightened(const target_product *p, int device, bool *ok, tp_err *err)
+{
+    const tp_tensor *t[3] = { p->a, p->b, p->o };
+    tp_tensor *made[3] = { NULL };
+    lines l[3];
+    int any = 0;
+    bool always = always_straight();
+    if (p->o->ndim != 2 || cuda_recording() ||
+        (!always && p->o->size[0] * p->o->size[1] < WORTH_COPYING / p->a->size[1]))
+        return false;
+    for (int i = 0; i < 3; i++)
+        any |= is_crooked(t[i], &l[i]) << i;
+    if (!any || (p->add && (any & 4)))
+        return false;
+    bool fine = true;
+    for (int i = 0; i < 3 && fine; i++)
+        if (any >> i & 1) {
+            tp_err none = { 0 }; /* no memory: the slow way needs none */
+            fine = (made[i] = straight_new(t[i], &l[i], device, &none)) != NULL;
+            if (fine && i < 2)
+                fine = copy_lines(device, tensor_data(made[i]), tensor_data(t[i]), &l[i],
+                                  (l[i].length + 7) & ~(int64_t)7, l[i].apart, &none);
+        }
+    target_product q = *p;
+    q.a = made[0] ? made[0] : p->a, q.b = made[1] ? made[1] : p->b, q.o = made[2] ? made[2] : p->o;
+    bool done = fine && lt_product(&q, device, ok, err);
+    if (fine && !done && always)
+        done = true, *ok = own_product(&q, device, err);
+    if (done && *ok && made[2])
+        *ok = copy_lines(device, tensor_data(p->o), tensor_data(made[2]), &l[2], l[2].apart,
+                         (l[2].length + 7) & ~(int64_t)7, err);
+    for (int i = 0; i < 3; i++)
+        if (made[i])
+            tensor_unref(made[i]);
+    return done;
+}
+
 bool cuda_product(const target_product *p, tp_err *err)
 {
     const tp_tensor *o = p->o, *a = p->a, *b = p->b;
@@ -325,7 +466,8 @@ bool cuda_product(const target_product *p, tp_err *err)
         return err_set(err, ERR_internal, "the operands of a product changed their sizes");
     if (a->dt != b->dt || (a->dt != o->dt && (o->dt != DT_f32 || p->row || dtype_size((dtype)a->dt) != 2)))
         return err_set(err, ERR_internal, "the operands of a product are of types that do not fit");
-    if (o->numel && (!a->size[d + 1] || !lt_product(p, device, &ok, err)))
+    if (o->numel &&
+        (!a->size[d + 1] || (!straightened(p, device, &ok, err) && !lt_product(p, device, &ok, err))))
         ok = own_product(p, device, err);
     return ok && (!p->then.code || p->then.code->on->launch(p->then.code, &p->then.args, err));
 }

@@ -6,7 +6,14 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { VMAX = PTX_VEC, OWN = PTX_OWN, NCLS = 6, WARP = PTX_WARP };
+enum {
+    VMAX = PTX_VEC,
+    OWN = PTX_OWN,
+    NCLS = 6,
+    WARP = PTX_WARP,
+    SCAN = 4 /* warps of iterations that a scan looks at */,
+    HITS = 4 /* iterations whose loads are in flight together */
+};
 static const char cls_letter[NCLS] = { 'f', 'd', 'r', 'q', 'p', 'h' };
 static const char *const cls_type[NCLS] = { "f32", "f64", "b32", "b64", "pred", "b16" };
 enum { C_f, C_d, C_r, C_q, C_p, C_h };
@@ -46,6 +53,7 @@ typedef struct pw {
     text ordered_first; /* its first iteration                                   */
     size_t room;        /* bytes of shared memory so far                         */
     text shared;        /* its address                                           */
+    text scan_on;       /* this lane's iteration of a scan stores; empty: outside */
     text *lifted;       /* by instruction: constants that are parameters; NULL: none */
     int npart;          /* P                                                     */
 } pw;
@@ -123,9 +131,9 @@ static text *slot(pw *w, vir_ref r)
 {
     if (w->held)
         r = w->plan->same[r];
-    int loop = w->k->loops[w->k->ins[r].region].vector;
-    return &w->reg[r * w->width +
-                   (w->wide && loop && (w->held || loop == w->vloop) ? w->lane0 + w->u_now : 0)];
+    int at = w->k->ins[r].region, loop = w->k->loops[at].vector;
+    bool mine = w->wide && (at == w->vloop || (loop && (w->held || loop == w->vloop)));
+    return &w->reg[r * w->width + (mine ? w->lane0 + w->u_now : 0)];
 }
 
 /* A constant as a register: what takes no immediate operand. */
@@ -617,7 +625,7 @@ static void frag(pw *w, const vir_frag *f, const text *in, text *out)
 /* --- memory ----------------------------------------------------------------------------------- */
 static void barrier(pw *w)
 {
-    if (w->plan->warp)
+    if (w->p->scan || w->plan->warp) /* a block is a warp, or a row is a warp's */
         E(w, "bar.warp.sync -1");
     else if (w->p->grid != PTX_threads && w->p->grid != PTX_flat && w->p->grid != PTX_tiles)
         E(w, "bar.sync 0");
@@ -698,12 +706,53 @@ static text load(pw *w, const vir_ins *in)
 
 static bool distinct(const vir_ins *in) { return in->access == VA_unit || in->access == VA_strided; }
 
-static void store(pw *w, const vir_ins *in)
+/* v to memory, or added to what is there. */
+static void put(pw *w, const vir_ins *in, const char *guard, text at, text v)
 {
     vir_mem m = (vir_mem)in->mem;
     int t = vir_mem_type(m);
+    if (in->add) {
+        text old = new_reg(w, mem_form[m].cls);
+        E(w, "mov.%s %s, %s", bits(t), old.s, is_flt(t) ? imm_float(t, 0).s : "0");
+        E(w, "%sld.global.%s %s, [%s+%lld]", guard, mem_form[m].name, old.s, at.s, (long long)in->imm);
+        v = typed2(w, is_flt(t) ? "add.rn" : "add", t, old, v);
+    }
+    v = to_mem(w, m, v);
+    E(w, "%sst.global.%s [%s+%lld], %s", guard, mem_form[m].name, at.s, (long long)in->imm, v.s);
+}
+
+/* Each lane has an iteration of a scan: those that go to one place follow in their order, the others go at once. */
+static void store_in_order(pw *w, const vir_ins *in)
+{
+    text on = w->scan_on, at = address(w, in), v = in_reg(w, vir_mem_type((vir_mem)in->mem), val(w, in->d));
+    text key = choose(w, VT_i64, on, at, imm_int(0)), peers = new_reg(w, C_r), round = new_reg(w, C_r),
+         more = new_label(w), any = new_reg(w, C_p);
+    char guard[40];
+    E(w, "match.any.sync.b64 %s, %s, -1", peers.s, key.s);
+    text below = op2(w, C_r, "shl.b32", in_reg(w, VT_i32, imm_int(-1)), w->lane);
+    text rank = op1(w, C_r, "popc.b32",
+                    op2(w, C_r, "and.b32", peers, op1(w, C_r, "not.b32", below))); /* of this place's lanes */
+    E(w, "mov.b32 %s, 0", round.s);
+    put_label(w, more);
+    text mine = op2(w, C_p, "and.pred", test2(w, "eq", VT_i32, rank, round), on);
+    snprintf(guard, sizeof guard, "@%s ", mine.s);
+    put(w, in, guard, at, v);
+    barrier(w);
+    E(w, "add.s32 %s, %s, 1", round.s, round.s);
+    text left = op2(w, C_p, "and.pred", test2(w, "ge", VT_i32, rank, round), on);
+    E(w, "vote.sync.any.pred %s, %s, -1", any.s, left.s);
+    E(w, "@%s bra %s", any.s, more.s);
+}
+
+static void store(pw *w, const vir_ins *in)
+{
+    int t = vir_mem_type((vir_mem)in->mem);
     text on = { "" };
     char guard[40] = "";
+    if (w->scan_on.s[0]) {
+        store_in_order(w, in);
+        return;
+    }
     if (in->c)
         on = val_reg(w, in->c);
     text g = guard_now(w);
@@ -718,19 +767,11 @@ static void store(pw *w, const vir_ins *in)
         snprintf(guard, sizeof guard, "@%s ", on.s);
     text v = val(w, in->d), at = address(w, in);
     v = in_reg(w, t, v);
-    if (in->add && w->per_thread && !distinct(in) && (!is_flt(t) || w->u->opts.atomics)) {
+    if (in->add && w->per_thread && !distinct(in) && (!is_flt(t) || w->u->opts.atomics))
         E(w, "%sred.global.add.%s [%s+%lld], %s", guard, t == VT_i64 ? "u64" : num(t), at.s,
           (long long)in->imm, v.s);
-    } else {
-        if (in->add) {
-            text old = new_reg(w, mem_form[m].cls);
-            E(w, "mov.%s %s, %s", bits(t), old.s, is_flt(t) ? imm_float(t, 0).s : "0");
-            E(w, "%sld.global.%s %s, [%s+%lld]", guard, mem_form[m].name, old.s, at.s, (long long)in->imm);
-            v = typed2(w, is_flt(t) ? "add.rn" : "add", t, old, v);
-        }
-        v = to_mem(w, m, v);
-        E(w, "%sst.global.%s [%s+%lld], %s", guard, mem_form[m].name, at.s, (long long)in->imm, v.s);
-    }
+    else
+        put(w, in, guard, at, v);
     if (!w->per_thread && w->k->bufs[ptx_buffer_of(w->k, in)].flags == VIR_INOUT)
         barrier(w);
 }
@@ -830,7 +871,8 @@ static void store_wide(pw *w, vir_ref r, text at, int64_t off)
 /* Where a part of the reduction is: of the partial result that the current lane belongs to. */
 static text *red_at(pw *w, int n, int part)
 {
-    return &w->red[(n * 4 + part) * OWN + (w->wide ? (w->lane0 + w->u_now) % w->plan->own : 0)];
+    return &w->red[(n * 4 + part) * OWN +
+                   (w->wide && w->k->reds[n].partials ? (w->lane0 + w->u_now) % w->plan->own : 0)];
 }
 
 static void red_start(pw *w, int n)
@@ -1089,6 +1131,7 @@ static void red_fold(pw *w, int n)
 
 /* --- loops ------------------------------------------------------------------------------------ */
 static void region(pw *w, int n);
+static void statement(pw *w, vir_ref r);
 
 static bool inside(const vir *k, int region, int loop)
 {
@@ -1143,6 +1186,7 @@ loop_facts ptx_facts(const vir *k, int loop, bool atomics)
             f.size = MAX(f.size, (int)vir_mem_size((vir_mem)in->mem));
         f.inout |= k->bufs[ptx_buffer_of(k, in)].flags == VIR_INOUT;
         f.stores |= in->op == VIR_store;
+        f.loads |= in->op == VIR_load;
         if (in->op != VIR_store || in->region != loop ||
             distinct(in)) /* in loops inside, lanes have no element in common */
             continue;
@@ -1219,14 +1263,16 @@ static void wide_ins(pw *w, vir_ref r, text at, int64_t off)
     w->u_now = 0;
 }
 
-/* `steps` times w->lanes elements of a loop, instruction by instruction. tail: predicate of the last step, "" for none. */
-static void wide_body(pw *w, int n, int steps, text tail)
+/* `steps` times w->lanes elements of a loop, instruction by instruction; or of it what is late, or what is not. tail: predicate
+ * of the last step, "" for none. */
+static void wide_part(pw *w, int n, int steps, text tail, const bool *late, bool which)
 {
     text *guard = w->guard;
     for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
         const vir_ins *in = &w->k->ins[r];
         text at = { "" };
-        if (in->dead || in->op == VIR_const || (in->op == VIR_loopvar && in->type == VT_i64) ||
+        if ((late && late[r] != which) || in->dead || in->op == VIR_const ||
+            (in->op == VIR_loopvar && in->type == VT_i64) ||
             (w->held && (w->plan->same[r] != r || w->plan->skip[r])))
             continue;
         if (ptx_is_unit(in) && !w->edge)
@@ -1241,6 +1287,8 @@ static void wide_body(pw *w, int n, int steps, text tail)
         w->guard = guard;
     }
 }
+
+static void wide_body(pw *w, int n, int steps, text tail) { wide_part(w, n, steps, tail, NULL, false); }
 
 /* Every address that moves with the loop is a multiple of the access, for the first element, or, where `shift` is asked for,
  * that many elements before it: a predicate. */
@@ -1417,6 +1465,37 @@ static void held_loop(pw *w, int n, text begin)
     w->lanes = 1, w->wide = false;
 }
 
+/* A loop of one thread that takes elements one after the other, as a sum of columns does. */
+static int serial_ways(const pw *w, int n)
+{
+    loop_facts f = ptx_facts(w->k, n, w->u->opts.atomics);
+    int ways = w->per_thread && !w->wide && f.straight && !f.stores && f.loads ? VMAX : 1;
+    while (ways > 1 && ways * f.weight > 200)
+        ways /= 2;
+    return ways;
+}
+
+/* Such a loop, `ways` iterations in flight: their loads come first. Reductions take their elements in the same order. */
+static void ways_loop(pw *w, int n, text begin, text end, int ways)
+{
+    text base = new_reg(w, C_q), last = new_reg(w, C_q), head = new_label(w), rest = new_label(w),
+         none = { "" };
+    int outer = w->vloop;
+    w->lanes = ways, w->vloop = n, w->wide = w->edge = true; /* lanes are no neighbours */
+    E(w, "mov.b64 %s, %s", base.s, begin.s);
+    put_label(w, head);
+    E(w, "add.s64 %s, %s, %d", last.s, base.s, ways - 1);
+    text p = test2(w, "ge", VT_i64, last, end);
+    E(w, "@%s bra %s", p.s, rest.s);
+    lane_vars(w, n, base, 1);
+    wide_body(w, n, 1, none);
+    E(w, "add.s64 %s, %s, %d", base.s, base.s, ways);
+    E(w, "bra %s", head.s);
+    put_label(w, rest);
+    w->lanes = 1, w->vloop = outer, w->wide = w->edge = false;
+    loop_text(w, n, base, end, imm_int(1));
+}
+
 /* The loop stores something when this text is run. */
 static bool stores_now(pw *w, int n)
 {
@@ -1426,6 +1505,272 @@ static bool stores_now(pw *w, int n)
     return false;
 }
 
+/* --- scans: loops over indices, most of whose iterations are another warp's --- */
+/* A block is one warp. Its lanes look at an iteration each, and a vote says which have something to do; those follow in
+ * order. Either the loop is a serial one around a vector loop that is empty where `on` is false: the whole warp takes an
+ * iteration and shares out the vector loop. Or it is a vector loop that stores, where `on`, to places that may be one
+ * place: a lane takes an iteration. */
+typedef struct {
+    bool is, lanes; /* lanes: the second form */
+    int vector;     /* the vector loop of either */
+    vir_ref on;     /* 0: always */
+} scan_facts;
+
+static bool reads_only(const vir *k, const vir_ins *in)
+{
+    switch (in->op) {
+    case VIR_loop:
+    case VIR_store:
+    case VIR_var:
+    case VIR_get:
+    case VIR_set:
+    case VIR_red:
+    case VIR_step:
+    case VIR_fold:
+    case VIR_part: return false;
+    case VIR_load: return k->bufs[ptx_buffer_of(k, in)].flags == VIR_IN;
+    default: return true;
+    }
+}
+
+static scan_facts scan_of(const vir *k, int n, bool atomics)
+{
+    const vir_loop_info *l = &k->loops[n];
+    scan_facts s = { 0 }, no = { 0 };
+    vir_ref effect = 0;
+    if (l->kind == LOOP_parallel || (l->kind == LOOP_serial && l->vector))
+        return no;
+    for (vir_ref r = l->first; r; r = k->ins[r].next) {
+        if (k->ins[r].dead || reads_only(k, &k->ins[r]))
+            continue;
+        if (effect)
+            return no;
+        effect = r;
+    }
+    if (!effect)
+        return no;
+    s.lanes = l->kind == LOOP_vector;
+    s.vector = s.lanes ? n : (int)k->ins[effect].imm;
+    if (k->ins[effect].op != (s.lanes ? VIR_store : VIR_loop) || k->loops[s.vector].kind != LOOP_vector)
+        return no;
+    loop_facts f = ptx_facts(k, s.vector, atomics);
+    if (!f.plain || f.partials || f.ordered != s.lanes)
+        return no;
+    if (s.lanes)
+        s.on = k->ins[effect].c;
+    else {
+        const vir_ins *end = &k->ins[k->loops[s.vector].end];
+        if (end->op != VIR_select || end->c != k->loops[s.vector].begin)
+            return no;
+        s.on = end->a;
+    }
+    s.is = true;
+    return s;
+}
+
+/* Writes what r is made of in loop n. */
+static void scan_value(pw *w, int n, vir_ref r, bool *done)
+{
+    const vir_ins *in = &w->k->ins[r];
+    if (!r || done[r] || in->region != n)
+        return;
+    done[r] = true;
+    const vir_ref from[] = { in->a, in->b, in->c, in->d };
+    for (int i = 0; i < 4; i++)
+        scan_value(w, n, from[i], done);
+    statement(w, r);
+}
+
+/* Bits of the iterations from `at` on that have something to do, a warp of them in each of mask. */
+static void scan_look(pw *w, int n, const scan_facts *s, text at, text lane, text end, text last, text *mask)
+{
+    bool *done = mem_alloc((size_t)w->k->n);
+    text on[SCAN];
+    for (int u = 0; u < SCAN; u++) { /* loads first, then votes */
+        text i = op2(w, C_q, "add.s64", at, lane);
+        if (u)
+            i = op2(w, C_q, "add.s64", i, imm_int(u * WARP));
+        on[u] = test2(w, "lt", VT_i64, i, end);
+        E(w, "min.s64 %s, %s, %s", w->loopvar[n * w->width].s, i.s, last.s); /* loads stay inside */
+        memset(done, 0, (size_t)w->k->n);
+        scan_value(w, n, s->on, done);
+        if (s->on)
+            on[u] = op2(w, C_p, "and.pred", on[u], val_reg(w, s->on));
+    }
+    for (int u = 0; u < SCAN; u++)
+        E(w, "vote.sync.ballot.b32 %s, %s, -1", mask[u].s, on[u].s);
+    free(done);
+}
+
+static text any_of(pw *w, const text *mask, int n)
+{
+    text all = mask[0];
+    for (int u = 1; u < n; u++)
+        all = op2(w, C_r, "or.b32", all, mask[u]);
+    return test2(w, "ne", VT_i32, all, imm_int(0));
+}
+
+/* to - lo where it is a known number. */
+static int64_t apart(const vir *k, vir_ref lo, vir_ref to)
+{
+    const vir_ins *a = &k->ins[lo], *b = &k->ins[to];
+    if (a->op == VIR_const && b->op == VIR_const)
+        return b->imm - a->imm;
+    for (int i = 0; i < 2 && b->op == VIR_add; i++)
+        if ((i ? b->b : b->a) == lo && k->ins[i ? b->a : b->b].op == VIR_const)
+            return k->ins[i ? b->a : b->b].imm;
+    return INT64_MAX;
+}
+
+/* May the whole warp take several iterations at once? Then a lane has its elements of a row in one access. */
+static bool scan_several(const vir *k, int n, const scan_facts *s, bool atomics)
+{
+    loop_facts f = ptx_facts(k, s->vector, atomics);
+    vir_ref lo = k->loops[s->vector].begin, hi = k->ins[k->loops[s->vector].end].b;
+    const vir_ins *to = &k->ins[hi];
+    int64_t most = apart(k, lo, hi);
+    int per = ptx_elements(&f);
+    if (to->op == VIR_min)
+        most = MIN(apart(k, lo, to->a), apart(k, lo, to->b));
+    return per > 1 && per * f.weight * HITS <= 1000 && most <= per * WARP && k->ins[lo].region != n &&
+           to->region != n;
+}
+
+/* What a vector loop computes from memory that it writes, and its stores. */
+static void mark_late(const vir *k, int n, bool *late)
+{
+    for (vir_ref r = k->loops[n].first; r; r = k->ins[r].next) {
+        const vir_ins *in = &k->ins[r];
+        late[r] = in->op == VIR_store ||
+                  (in->op == VIR_load && k->bufs[ptx_buffer_of(k, in)].flags != VIR_IN) || late[in->a] ||
+                  late[in->b] || late[in->c] || late[in->d];
+    }
+}
+
+/* Takes the lowest bit out of mask; its iteration. */
+static void scan_next(pw *w, text var, text at, text mask)
+{
+    text bit = op1(w, C_r, "clz.b32", op1(w, C_r, "brev.b32", mask));
+    E(w, "add.s64 %s, %s, %s", var.s, at.s, op1(w, C_q, "cvt.u64.u32", bit).s);
+    E(w, "and.b32 %s, %s, %s", mask.s, mask.s, op2(w, C_r, "add.s32", mask, imm_int(-1)).s);
+}
+
+/* HITS iterations of mask: what they read of memory that nobody writes comes first, then each in its turn. */
+static void scan_hits(pw *w, int n, const scan_facts *s, text at, text mask)
+{
+    const vir_loop_info *l = &w->k->loops[s->vector];
+    loop_facts f = ptx_facts(w->k, s->vector, w->u->opts.atomics);
+    int v = s->vector, per = ptx_elements(&f);
+    size_t size = sizeof(text) * (size_t)w->width * (size_t)w->k->n;
+    text *was = w->reg, *reg[HITS], var[HITS], whole = { "" }, own = w->loopvar[n * w->width], none = { "" };
+    text begin = val_reg(w, l->begin), end = val_reg(w, w->k->ins[l->end].b), ahead = new_label(w);
+    text base = op3(w, C_q, "mad.lo.s64", op1(w, C_q, "cvt.u64.u32", w->lane), imm_int(per), begin);
+    text stop = op2(w, C_q, "add.s64", base, imm_int(per));
+    bool *late = mem_zalloc((size_t)w->k->n);
+    mark_late(w->k, v, late);
+    whole = test2(w, "le", VT_i64, stop, end);
+    stop = op2(w, C_q, "min.s64", stop, end);
+    w->vloop = v;
+    for (int u = 0; u < HITS; u++) {
+        w->reg = reg[u] = memcpy(mem_alloc(size), was, size);
+        w->loopvar[n * w->width] = var[u] = new_reg(w, C_q);
+        scan_next(w, var[u], at, mask);
+        for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next)
+            if (!w->k->ins[r].dead && w->k->ins[r].op != VIR_loop)
+                statement(w, r);
+        w->lanes = per;
+        whole = op2(w, C_p, "and.pred", whole, aligned(w, v, begin, NULL));
+        w->lanes = 1;
+    }
+    w->lanes = per, w->wide = w->per_thread = true;
+    lane_vars(w, v, base, 1);
+    E(w, "@!%s bra %s", whole.s, ahead.s);
+    for (int u = 0; u < HITS; u++) {
+        w->reg = reg[u], w->loopvar[n * w->width] = var[u];
+        wide_part(w, v, 1, none, late, false);
+    }
+    put_label(w, ahead);
+    barrier(w);
+    for (int u = 0; u < HITS; u++) {
+        text one = new_label(w), next = new_label(w);
+        w->reg = reg[u], w->loopvar[n * w->width] = var[u];
+        E(w, "@!%s bra %s", whole.s, one.s);
+        w->lanes = per, w->wide = true;
+        wide_part(w, v, 1, none, late, true);
+        w->lanes = 1, w->wide = false;
+        E(w, "bra %s", next.s);
+        put_label(w, one);
+        loop_text(w, v, base, stop, imm_int(1));
+        put_label(w, next);
+        barrier(w);
+        free(reg[u]);
+    }
+    w->reg = was, w->loopvar[n * w->width] = own, w->per_thread = false;
+    free(late);
+}
+
+/* The iterations from `at` on whose bits are in mask, of which there are some; then out. */
+static void scan_body(pw *w, int n, const scan_facts *s, text at, text lane, text last, text mask, text out)
+{
+    text var = w->loopvar[n * w->width];
+    if (s->lanes) {
+        E(w, "min.s64 %s, %s, %s", var.s, op2(w, C_q, "add.s64", at, lane).s, last.s);
+        text bit = op2(w, C_r, "and.b32", op2(w, C_r, "shr.u32", mask, w->lane), imm_int(1));
+        w->scan_on = test2(w, "ne", VT_i32, bit, imm_int(0));
+        region(w, n);
+        w->scan_on.s[0] = 0;
+        return;
+    }
+    text next = new_label(w), turn = new_label(w), over = new_label(w);
+    if (scan_several(w->k, n, s, w->u->opts.atomics)) {
+        put_label(w, turn);
+        text few = test2(w, "lt", VT_i32, op1(w, C_r, "popc.b32", mask), imm_int(HITS));
+        E(w, "@%s bra %s", few.s, over.s);
+        scan_hits(w, n, s, at, mask);
+        E(w, "bra %s", turn.s);
+        put_label(w, over);
+        text none = test2(w, "eq", VT_i32, mask, imm_int(0));
+        E(w, "@%s bra %s", none.s, out.s);
+    }
+    put_label(w, next);
+    scan_next(w, var, at, mask);
+    region(w, n);
+    text more = test2(w, "ne", VT_i32, mask, imm_int(0));
+    E(w, "@%s bra %s", more.s, next.s);
+}
+
+static void scan_loop(pw *w, int n, const scan_facts *s)
+{
+    const vir_loop_info *l = &w->k->loops[n];
+    text first = new_reg(w, C_q), at = new_reg(w, C_q), mask[SCAN], head = new_label(w), turn = new_label(w),
+         over = new_label(w), out = new_label(w);
+    text begin = val(w, l->begin), end = val_reg(w, l->end), last = op2(w, C_q, "sub.s64", end, imm_int(1)),
+         lane = op1(w, C_q, "cvt.u64.u32", w->lane);
+    for (int u = 0; u < SCAN; u++)
+        mask[u] = new_reg(w, C_r);
+    E(w, "mov.b64 %s, %s", first.s, begin.s);
+    put_label(w, head);
+    text p = test2(w, "ge", VT_i64, first, end);
+    E(w, "@%s bra %s", p.s, out.s);
+    scan_look(w, n, s, first, lane, end, last, mask);
+    E(w, "mov.b64 %s, %s", at.s, first.s);
+    E(w, "add.s64 %s, %s, %d", first.s, first.s, SCAN * WARP);
+    p = any_of(w, mask, SCAN);
+    E(w, "@!%s bra %s", p.s, head.s);
+    put_label(w, turn);
+    p = any_of(w, mask, 1);
+    E(w, "@!%s bra %s", p.s, over.s);
+    scan_body(w, n, s, at, lane, last, mask[0], over);
+    put_label(w, over);
+    E(w, "add.s64 %s, %s, %d", at.s, at.s, WARP);
+    for (int u = 0; u < SCAN; u++)
+        E(w, "mov.b32 %s, %s", mask[u].s, u < SCAN - 1 ? mask[u + 1].s : "0");
+    p = any_of(w, mask, SCAN - 1);
+    E(w, "@%s bra %s", p.s, turn.s);
+    E(w, "bra %s", head.s);
+    put_label(w, out);
+}
+
 static void vector_loop(pw *w, int n)
 {
     const vir_loop_info *l = &w->k->loops[n];
@@ -1433,6 +1778,11 @@ static void vector_loop(pw *w, int n)
     text begin = val_reg(w, l->begin), end = val(w, l->end), one = imm_int(1);
     if (w->per_thread) {
         loop_text(w, n, begin, end, one);
+        return;
+    }
+    if (w->p->scan && f.ordered) {
+        scan_facts s = scan_of(w->k, n, w->u->opts.atomics);
+        scan_loop(w, n, &s);
         return;
     }
     if (f.ordered) {
@@ -1568,13 +1918,21 @@ static void parallel_loop(pw *w, int n)
 static void loop(pw *w, int n)
 {
     const vir_loop_info *l = &w->k->loops[n];
+    scan_facts s = w->p->scan && l->kind == LOOP_serial ? scan_of(w->k, n, w->u->opts.atomics)
+                                                        : (scan_facts){ 0 };
     if (l->kind == LOOP_parallel)
         parallel_loop(w, n);
+    else if (s.is)
+        scan_loop(w, n, &s);
     else if (l->kind == LOOP_vector)
         vector_loop(w, n);
     else {
-        text begin = val(w, l->begin);
-        loop_text(w, n, begin, val(w, l->end), imm_int(1));
+        text begin = val_reg(w, l->begin), end = val(w, l->end);
+        int ways = serial_ways(w, n);
+        if (ways > 1)
+            ways_loop(w, n, begin, end, ways);
+        else
+            loop_text(w, n, begin, end, imm_int(1));
     }
 }
 
@@ -1628,11 +1986,28 @@ static void region(pw *w, int n)
 /* --- kernels ---------------------------------------------------------------------------------- */
 static ptx_count count_of(const vir *k, int loop);
 
+/* The most elements that a loop has, where its text says so: from lo to a number, or to min(lo + a number, the end). -1: any. */
+static int64_t most_elements(const vir *k, int loop)
+{
+    vir_ref first = k->loops[loop].begin;
+    const vir_ins *lo = &k->ins[first], *hi = &k->ins[k->loops[loop].end];
+    if (lo->op == VIR_const && hi->op == VIR_const)
+        return hi->imm - lo->imm;
+    for (int i = 0; i < 2 && hi->op == VIR_min; i++) {
+        const vir_ins *sum = &k->ins[i ? hi->b : hi->a];
+        if (sum->op != VIR_add || (sum->a != first && sum->b != first))
+            continue;
+        const vir_ins *n = &k->ins[sum->a == first ? sum->b : sum->a];
+        if (n->op == VIR_const)
+            return n->imm;
+    }
+    return -1;
+}
+
 /* Threads that an iteration of a short vector loop keeps busy; 0: not known, or a block of them. */
 static int tile_of(const vir *k, int loop, int per, int threads)
 {
-    const vir_ins *lo = &k->ins[k->loops[loop].begin], *hi = &k->ins[k->loops[loop].end];
-    int64_t n = lo->op == VIR_const && hi->op == VIR_const ? (hi->imm - lo->imm + per - 1) / per : threads;
+    int64_t most = most_elements(k, loop), n = most < 0 ? threads : (most + per - 1) / per;
     int tile = 1;
     while (tile < n && tile < threads)
         tile *= 2;
@@ -1644,7 +2019,7 @@ static int width_of(const row_plan *l) { return l->threads ? MAX(32, l->steps * 
 static ptx_kernel lay_out(const vir *k, const ptx_opts *o, row_plan *l)
 {
     ptx_kernel p = { .threads = o->threads ? o->threads : 256, .per = 1, .grid = PTX_one };
-    int vectors = 0, shared_out = 0, partials = 0, shared_loop = 0;
+    int vectors = 0, shared_out = 0, partials = 0, shared_loop = 0, scans = 0;
     bool parallel = false, outer_store = false, serial = false, inout = false;
     *l = (row_plan){ .vec = 1, .own = 1 };
     for (int i = 1; i < k->nloops; i++) {
@@ -1652,6 +2027,7 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o, row_plan *l)
             continue;
         parallel |= k->loops[i].kind == LOOP_parallel;
         serial |= k->loops[i].kind == LOOP_serial && !k->loops[i].vector;
+        scans += scan_of(k, i, o->atomics).is;
         if (k->loops[i].kind != LOOP_vector)
             continue;
         loop_facts f = ptx_facts(k, i, o->atomics);
@@ -1664,18 +2040,20 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o, row_plan *l)
     }
     for (int i = 1; i < k->n; i++)
         outer_store |= !k->ins[i].dead && k->ins[i].op == VIR_store && !k->loops[k->ins[i].region].vector;
+    p.scan = scans && scans == vectors; /* every vector loop is part of one */
     /* one loop of elements that have nothing to do with one another */
-    if (parallel && vectors == 1 && shared_out == 1 && !partials && !outer_store && !(serial && inout))
+    if (!p.scan && parallel && vectors == 1 && shared_out == 1 && !partials && !outer_store &&
+        !(serial && inout))
         p.tile = tile_of(k, shared_loop, p.per, p.threads);
     if (parallel)
-        p.grid = p.tile ? PTX_tiles : partials || shared_out ? PTX_rows : PTX_threads;
+        p.grid = p.tile ? PTX_tiles : partials || shared_out || p.scan ? PTX_rows : PTX_threads;
     else if (vectors == 1 && shared_out == 1 && !partials && !outer_store && !serial)
         p.grid = PTX_flat;
     if (partials)
         ptx_plan_rows(k, o, &p, k->lanes * k->ways, l);
-    else if (p.grid == PTX_one && !shared_out)
+    else if (p.scan || (p.grid == PTX_one && !shared_out))
         p.threads = WARP;
-    if (!l->threads && (p.grid == PTX_rows || p.grid == PTX_one))
+    if (!l->threads && !p.scan && (p.grid == PTX_rows || p.grid == PTX_one))
         l->threads = p.threads;
     if (p.grid == PTX_flat)
         p.count = count_of(k, shared_loop);

@@ -17,6 +17,8 @@
  *   PTX_flat     no parallel loop, one vector loop: shared out over the whole grid
  *   PTX_one      one block does it all
  *   PTX_tiles    PTX_rows of few elements: `tile` threads take an iteration of the parallel loop, a block takes several
+ * Loops that add or store where an index points, in order, are scans (PTX_rows or PTX_one of one warp): lanes look at an
+ * iteration each, and those that have something to do follow in order. What is another warp's costs a look.
  * The bits are those of vir_interp: reductions keep P partial results, a few a thread, joined in its order. */
 #ifndef TAPER_TARGET_CUDA_PTX_H
 #define TAPER_TARGET_CUDA_PTX_H
@@ -53,6 +55,7 @@ typedef struct ptx_kernel { /* plain data: it may be saved beside the code */
     int threads;
     int per;         /* consecutive elements a thread takes at once */
     int tile;        /* PTX_tiles: threads of an iteration, a power of two */
+    bool scan;       /* its vector loops are parts of scans over indices: a block is one warp */
     ptx_count count; /* PTX_flat: iterations of the loop            */
     int nbufs, nints, nflts;
     int nlifted; /* constants that became parameters */

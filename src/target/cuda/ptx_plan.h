@@ -15,7 +15,7 @@ typedef struct loop_facts {
     bool partials; /* steps of reductions with partial results                 */
     bool straight; /* no loops and variables inside, one step a reduction      */
     bool plain;    /* and no reductions                                        */
-    bool stores, inout;
+    bool loads, stores, inout;
     int size;   /* largest element of an access that counts with the loop, 0: none */
     int weight; /* instructions, about                                     */
 } loop_facts;

@@ -4,6 +4,7 @@
 #include "base/pool.h"
 #include "target/cuda/attend.h"
 #include "target/cuda/check.h"
+#include "target/cuda/conv.h"
 #include "target/cuda/driver.h"
 #include "target/cuda/product.h"
 #include "target/cuda/ptx.h"
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { FORMAT = 5, ENTRY = 64 }; /* of saved code; bytes of an entry's name */
+enum { FORMAT = 6, ENTRY = 64 }; /* of saved code; bytes of an entry's name */
 
 typedef struct image { /* machine code of a module; shared by its kernels, never freed */
     cuda_cubin bin;
@@ -262,8 +263,8 @@ static target_code *load(const target *t, const char *name, const void *p, size_
 static void key(const target *t, strbuf *out)
 {
     const cuda_props *p = cuda_props_of(-1, NULL);
-    strbuf_addf(out, "driver=%d\ncapability=%d.%d\nformat=%d\n", cuda_driver_version(), p ? p->major : 0,
-                p ? p->minor : 0, FORMAT);
+    strbuf_addf(out, "driver=%d\ncapability=%d.%d\nformat=%d\ncudnn=%lld\n", cuda_driver_version(),
+                p ? p->major : 0, p ? p->minor : 0, FORMAT, (long long)cuda_cudnn_version());
 }
 
 static bool list(const target *t, const vir *k, strbuf *out, tp_err *err)
@@ -325,6 +326,7 @@ static void drop(void *r)
 __attribute__((constructor)) static void offer(void)
 {
     device_register(DEV_cuda, &cuda_device_ops);
+    conv_on_device(DEV_cuda, cuda_convolves);
     cuda_at_sync(cuda_late);
 }
 
@@ -335,7 +337,10 @@ const target target_cuda = {
     .caps = { .ways = 64, /* 1024 partial results of a long row: 128 threads of 8 neighbours */
               .strip = -1,
               .chunk = 1024,
+              .column_chunk = 128, /* few rows are left for a thread: many blocks instead */
               .scatter_chunk = 1024,
+              .scatter_ranges = 4096,  /* warps: 132 processors hold 32 blocks each */
+              .scatter_row = 128,      /* four floats a lane */
               .park_bytes = INT64_MAX, /* rows are parked in device memory, which the second cache serves */
               .share_worth = 1,
               .share_rows = 1,
@@ -343,17 +348,22 @@ const target target_cuda = {
               .parts_worth = 1 << 14,
               .parts_most = 528,
               .parts_least = 8,
-              .column_parts = 256,
+              .column_parts = 64,
+              .few_results = 1024,
               .lanes = 16,
               .gather_bytes = 1,
               .slow_steps = true,
               .attends = true,
+              .images_last = true, /* cuDNN turns other images around, before and behind its kernel */
+              .softens = true,
               .widens = true,
               .asynchronous = true },
     .available = available,
     .compile = compile,
     .launch = launch,
     .product = cuda_product,
+    .convolve = cuda_convolve,
+    .convolve_bytes = cuda_convolve_bytes,
     .attend = cuda_attend,
     .attend_bytes = cuda_attend_bytes,
     .inside = cuda_inside,
