@@ -675,14 +675,14 @@ static void kernel_record(writing *k)
     p->nkernel++;
 }
 
-/* A device reduces a row by as many threads as there are partial results: fewer for short rows. */
+/* Threads of a device own neighbouring partial results of a row: as many as a third of its elements. */
 static int ways_for(const writing *k)
 {
     int ways = k->pl->c->caps->ways;
     int64_t len = 1;
     for (int i = 0; i < k->t.nred; i++)
         len *= MAX(hint(k->t.size[k->t.red[i]]), 1);
-    while (ways > 4 && (!k->g->red || len < (int64_t)ways * 64))
+    while (ways > 4 && (!k->g->red || len < (int64_t)ways * 16 * 3))
         ways /= 2;
     return ways;
 }

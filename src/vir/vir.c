@@ -1264,8 +1264,9 @@ bool vir_finish(vir *k, tp_err *err)
     k->lanes = wide64(k) ? 8 : 16;
     if (!k->ways)
         k->ways = choose_ways(k);
-    if (k->ways < 1 || k->ways > 16 || k->ways & (k->ways - 1))
-        return err_set(err, ERR_internal, "kernel '%s': ways is 1, 2, 4, 8 or 16, not %d", k->name, k->ways);
+    if (k->ways < 1 || k->ways > 64 || k->ways & (k->ways - 1))
+        return err_set(err, ERR_internal, "kernel '%s': ways is a power of two up to 64, not %d", k->name,
+                       k->ways);
     move_out(k);
     return vir_verify(k, err);
 }

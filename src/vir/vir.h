@@ -137,7 +137,7 @@ typedef struct vir {
     const char **iname, **fname;
     int nints, nflts;
     int lanes; /* 16, or 8 when a lane holds 64 bits; valid after vir_finish         */
-    int ways;  /* vectors in flight in a vector loop, 1, 2, 4 (8 and 16: devices); 0 lets vir_finish choose */
+    int ways;  /* vectors in flight in a vector loop, 1, 2, 4 (8 to 64: devices); 0 lets vir_finish choose */
     /* private */
     int cap, caploops, capreds, capbufs, capints, capflts, open;
     int32_t *hash;

@@ -117,6 +117,22 @@ static vir *row_argmax(arena *a)
     vir_store(f.k, y, f.r, vir_part(f.k, red, 1), 0);
     return end(&f, 1);
 }
+static vir *centre(arena *a) /* rows of 96: a warp has them in registers */
+{
+    frame f = begin(a, "centre");
+    int x = vir_buffer(f.k, VM_f32, VIR_IN, "x"), y = vir_buffer(f.k, VM_f32, VIR_OUT, "y");
+    f.n = vir_int(f.k, 96), f.rows = vir_int(f.k, 4096);
+    f.k->ways = 4;
+    f.r = vir_loop(f.k, LOOP_parallel, f.zero, f.rows);
+    int red = vir_red(f.k, RED_sum, VT_f32);
+    vec(&f);
+    vir_step(f.k, red, vir_load(f.k, x, f.at, 0), 0);
+    vir_end(f.k);
+    vir_ref mean = vir_div(f.k, vir_fold(f.k, red), vir_flt(f.k, VT_f32, 96));
+    vec(&f);
+    vir_store(f.k, y, f.at, vir_sub(f.k, vir_load(f.k, x, f.at, 0), mean), 0);
+    return end(&f, 2);
+}
 static vir *column_sum(arena *a)
 {
     frame f = begin(a, "column_sum");
@@ -234,6 +250,7 @@ const ptx_case ptx_cases[] = {
     { "layer_norm", layer_norm, false },
     { "row_sum", row_sum, false },
     { "row_argmax", row_argmax, false },
+    { "centre", centre, false },
     { "column_sum", column_sum, false },
     { "cumsum", cumsum, false },
     { "gather", gather, false },

@@ -422,7 +422,8 @@ void ptx_module_free(ptx_module *m)
 /* --- running --------------------------------------------------------------------------------------- */
 typedef struct shadow { /* of one byte: who wrote and read it last, and when */
     uint32_t wrote, read;
-    int32_t writer, reader; /* thread; MANY: several */
+    int32_t writer, reader;       /* thread; MANY: several; MANY - 2 - w: several of warp w */
+    uint32_t wrote_sub, read_sub; /* how often the warp had met before */
 } shadow;
 enum { MANY = -1, ATOMIC = -2 };
 typedef struct grid {
@@ -451,7 +452,9 @@ typedef struct thread {
     const func *f;
     uint64_t *r;
     int pc, id;
-    char state; /* r ready, b at a barrier, s at what a warp does together, d done, x failed */
+    uint32_t sub; /* meetings of the warp so far */
+    char
+        state; /* r ready, b at a barrier, w where its warp meets, s at what a warp does together, d done, x failed */
     bool carry;
     pending *copy; /* ncopy of them; groups are counted from 0, group is the open one */
     int ncopy, room, group;
@@ -514,18 +517,25 @@ static uint64_t get(thread *t, const operand *o, ptype ty)
     return cut(ty, v);
 }
 
-static bool race(grid *g, shadow *s, size_t n, int who, bool write, bool atomic)
+static int warp_of(int who) { return who >= 0 ? who / 32 : who < ATOMIC ? -who - 3 : -1; }
+
+static bool race(grid *g, shadow *s, size_t n, const thread *t, bool write, bool atomic)
 {
+    int who = t->id, warp = who / 32;
     for (size_t i = 0; i < n; i++, s++) {
         bool w = s->wrote && s->writer != who && (s->wrote < g->block_start || s->wrote == g->now);
         bool r = write && s->read && s->reader != who && (s->read < g->block_start || s->read == g->now);
+        w &= !(s->wrote == g->now && warp_of(s->writer) == warp && s->wrote_sub < t->sub);
+        r &= !(s->read == g->now && warp_of(s->reader) == warp && s->read_sub < t->sub);
         if ((w && !(atomic && s->writer == ATOMIC)) || r)
             return true;
         if (write)
-            s->wrote = g->now, s->writer = atomic ? ATOMIC : who;
+            s->wrote = g->now, s->writer = atomic ? ATOMIC : who, s->wrote_sub = t->sub;
         else {
-            s->reader = s->read == g->now && s->reader != who ? MANY : who;
-            s->read = g->now;
+            bool first = s->read != g->now || s->reader == who ||
+                         (warp_of(s->reader) == warp && s->read_sub < t->sub); /* the warp met since */
+            s->reader = first ? who : warp_of(s->reader) == warp ? -warp - 3 : MANY;
+            s->read = g->now, s->read_sub = t->sub;
         }
     }
     return false;
@@ -547,7 +557,7 @@ static char *memory_at(thread *t, const instr *in, uint64_t at, bool shared, siz
         at = (uint32_t)at;
         if (at + n > t->f->shared)
             what = "shared memory access out of bounds";
-        else if (race(g, g->shared_marks + at, n, t->id, write, atomic))
+        else if (race(g, g->shared_marks + at, n, t, write, atomic))
             what = "two threads race for a word of shared memory";
         else if (at % n)
             what = "misaligned";
@@ -563,7 +573,7 @@ static char *memory_at(thread *t, const instr *in, uint64_t at, bool shared, siz
             uint64_t b = (uint64_t)(uintptr_t)g->bufs[i].p;
             if (at < b || at + n > b + g->bufs[i].size)
                 continue;
-            if (!in->loose && race(g, g->marks[i] + (at - b), n, t->id, write, atomic))
+            if (!in->loose && race(g, g->marks[i] + (at - b), n, t, write, atomic))
                 what = "two threads race for an element";
             else if (at % n)
                 what = "misaligned";
@@ -795,13 +805,7 @@ static bool step(thread *t)
     uint64_t *d = in->no && in->o[0].kind == 'r' ? &t->r[in->o[0].reg[0]] : NULL, a = 0, b = 0, c = 0;
     switch (in->op) {
     case O_ret: t->state = 'd'; return false;
-    case O_bar:
-        t->state = 'b';
-        if (in->mode[0] == 'w' && t->g->nthreads != 32) { /* taken for a barrier of the block below */
-            fail_at(t->g->err, in->line, "a barrier of a warp in a block of several");
-            t->state = 'x';
-        }
-        return false;
+    case O_bar: t->state = strcmp(in->mode, "warp") ? 'b' : 'w'; return false;
     case O_ldmatrix:
     case O_mma:
     case O_vote:
@@ -939,6 +943,17 @@ static bool call(thread *t, const instr *in) /* call (results), name, (arguments
     return true;
 }
 
+/* All lanes of a warp are at the same bar.warp.sync. */
+static bool meet(grid *g, thread *w)
+{
+    for (int l = 0; l < 32; l++)
+        if (w[l].state != 'w' || w[l].pc != w->pc)
+            return fail_at(g->err, w->f->code[w->pc].line, "not all lanes of a warp reach bar.warp.sync");
+    for (int l = 0; l < 32; l++)
+        w[l].pc++, w[l].sub++, w[l].state = 'r';
+    return true;
+}
+
 static float half_of(ptype t, uint64_t v) /* the lower half */
 {
     return t == T_f16 ? (float)vnum_from_f16((uint16_t)v) : vnum_from_bf16((uint16_t)v);
@@ -1048,12 +1063,12 @@ static bool run_block(grid *g, thread *t)
         if (done == g->nthreads)
             return true;
         for (int w = 0; w < g->nthreads; w += 32) {
-            bool any = false;
+            bool any = false, meets = false;
             for (int l = 0; l < 32; l++)
-                any |= t[w + l].state == 's';
-            if (any && !together(g, t + w))
+                any |= t[w + l].state == 's', meets |= t[w + l].state == 'w';
+            if ((any && !together(g, t + w)) || (meets && !meet(g, t + w)))
                 return false;
-            moved |= any;
+            moved |= any || meets;
         }
         if (waiting == g->nthreads) {
             int at = t[0].pc;

@@ -88,6 +88,8 @@ TEST(ptx_fuzz)
         strbuf text = { 0 };
         char name[16];
         fuzz_make(&f, &a, seed + (uint64_t)c);
+        if (c % 3 == 2) /* as many partial results as long rows have */
+            f.k->ways = 1 << (c / 3 % 7);
         CHECK(vir_finish(f.k, &err));
         snprintf(name, sizeof name, "k%d", c);
         ptx_module *m = NULL;
@@ -372,6 +374,218 @@ TEST(ptx_in_place)
         arena_free(&a);
     }
     CHECK(ran >= 6);
+}
+
+/* --- rows --------------------------------------------------------------------------------------- */
+typedef struct {
+    const char *name;
+    vir_mem x, w, y; /* of the row, of what is read beside it, of the result */
+    vir *(*make)(arena *a, vir_mem x, vir_mem w, vir_mem y, int64_t n, bool known);
+} row_case;
+typedef struct {
+    vir *k;
+    vir_ref n, r, from, i, at; /* from: where the row begins */
+    int x, w, y;
+} row_frame;
+
+static row_frame row_begin(arena *a, const char *name, vir_mem x, vir_mem w, vir_mem y, int yflags, int64_t n,
+                           bool known)
+{
+    row_frame f = { .k = vir_make(a, name) };
+    vir_ref zero = vir_int(f.k, 0), arg = vir_int_arg(f.k, "n");
+    f.n = known ? vir_int(f.k, n) : arg;
+    f.x = vir_buffer(f.k, x, VIR_IN, "x"), f.w = vir_buffer(f.k, w, VIR_IN, "w");
+    f.y = vir_buffer(f.k, y, yflags, "y");
+    f.r = vir_loop(f.k, LOOP_parallel, zero, vir_int(f.k, known && n % 2 ? 4000 : 8));
+    f.from = vir_mul(f.k, f.r, f.n);
+    return f;
+}
+static vir_ref row_load(row_frame *f) /* opens a loop over the row */
+{
+    f->i = vir_loop(f->k, LOOP_vector, vir_int(f->k, 0), f->n);
+    f->at = vir_add(f->k, f->from, f->i);
+    return vir_load(f->k, f->x, f->at, 0);
+}
+
+static vir *row_softmax(arena *a, vir_mem x, vir_mem w, vir_mem y, int64_t n,
+                        bool known) /* the result keeps exponentials */
+{
+    row_frame f = row_begin(a, "softmax", x, w, y, VIR_INOUT, n, known);
+    int top = vir_red(f.k, RED_max, VT_f32), sum;
+    vir_ref none = vir_flt(f.k, VT_f32, -INFINITY), v = row_load(&f);
+    vir_step(f.k, top, vir_select(f.k, vir_load(f.k, f.w, f.at, 0), v, none), 0);
+    vir_end(f.k);
+    vir_ref m = vir_fold(f.k, top);
+    sum = vir_red(f.k, RED_sum, VT_f32);
+    v = row_load(&f);
+    v = vir_expns(f.k, vir_sub(f.k, vir_select(f.k, vir_load(f.k, f.w, f.at, 0), v, none), m));
+    vir_step(f.k, sum, v, 0);
+    vir_store(f.k, f.y, f.at, v, 0);
+    vir_end(f.k);
+    vir_ref by = vir_div(f.k, vir_flt(f.k, VT_f32, 1), vir_fold(f.k, sum));
+    row_load(&f);
+    vir_store(f.k, f.y, f.at, vir_mul(f.k, vir_load(f.k, f.y, f.at, 0), by), 0);
+    vir_end(f.k), vir_end(f.k);
+    return f.k;
+}
+static vir *row_norm(arena *a, vir_mem x, vir_mem w, vir_mem y, int64_t n,
+                     bool known) /* mean, variance, result */
+{
+    row_frame f = row_begin(a, "norm", x, w, y, VIR_OUT, n, known);
+    int means = vir_buffer(f.k, VM_bf16, VIR_OUT, "mean"), sum = vir_red(f.k, RED_sum, VT_f32), sq;
+    vir_ref count = vir_flt(f.k, VT_f32, (double)n), v = row_load(&f), one = vir_flt(f.k, VT_f32, 1);
+    vir_step(f.k, sum, vir_add(f.k, v, one), 0);
+    vir_end(f.k);
+    vir_ref mean = vir_div(f.k, vir_fold(f.k, sum), count);
+    vir_store(f.k, means, f.r, mean, 0);
+    sq = vir_red(f.k, RED_sum, VT_f32);
+    v = vir_sub(f.k, vir_add(f.k, one, row_load(&f)), mean);
+    vir_step(f.k, sq, vir_mul(f.k, v, v), 0);
+    vir_end(f.k);
+    vir_ref by = vir_rsqrt(f.k,
+                           vir_add(f.k, vir_div(f.k, vir_fold(f.k, sq), count), vir_flt(f.k, VT_f32, 1e-5)));
+    v = vir_sub(f.k, vir_add(f.k, row_load(&f), one), mean);
+    vir_store(f.k, f.y, f.at, vir_mul(f.k, vir_mul(f.k, v, by), vir_load(f.k, f.w, f.i, 0)), 0);
+    vir_end(f.k), vir_end(f.k);
+    return f.k;
+}
+static vir *row_entropy(arena *a, vir_mem x, vir_mem w, vir_mem y, int64_t n,
+                        bool known) /* one pass of two parts, and a difference */
+{
+    row_frame f = row_begin(a, "entropy", x, w, y, VIR_OUT, n, known);
+    int red = vir_red(f.k, RED_softmax, VT_f32);
+    vir_step(f.k, red, row_load(&f), 0);
+    vir_end(f.k);
+    vir_ref top = vir_fold(f.k, red), log = vir_log(f.k, vir_part(f.k, red, 1));
+    vir_ref v = row_load(&f);
+    vir_store(f.k, f.y, f.at, vir_sub(f.k, vir_sub(f.k, v, top), log), 0);
+    vir_end(f.k), vir_end(f.k);
+    return f.k;
+}
+static vir *row_many(arena *a, vir_mem x, vir_mem w, vir_mem y, int64_t n,
+                     bool known) /* three parts, places, masks, a masked load */
+{
+    row_frame f = row_begin(a, "many", x, w, y, VIR_OUT, n, known);
+    int place = vir_red(f.k, RED_argmax, VT_f32), var = vir_red(f.k, RED_welford, VT_f32),
+        any = vir_red(f.k, RED_any, VT_mask);
+    vir_ref v = row_load(&f), big = vir_gt(f.k, v, vir_flt(f.k, VT_f32, 0.5));
+    vir_step(f.k, place, v, f.i);
+    vir_step(f.k, var, vir_load(f.k, f.w, f.at, big), 0);
+    vir_step(f.k, any, big, 0);
+    vir_end(f.k);
+    vir_fold(f.k, place);
+    vir_ref mean = vir_fold(f.k, var), some = vir_fold(f.k, any);
+    vir_ref at = vir_cvt(f.k, VT_f32, vir_part(f.k, place, 1)), sq = vir_part(f.k, var, 1);
+    v = vir_sub(f.k, row_load(&f), mean);
+    v = vir_mul(f.k, v, vir_cvt(f.k, VT_f32, f.i));
+    vir_store(f.k, f.y, f.at, vir_select(f.k, some, vir_add(f.k, v, at), sq), 0);
+    vir_end(f.k), vir_end(f.k);
+    return f.k;
+}
+
+static void row_fill(vir_mem m, void *p, size_t n, uint64_t s)
+{
+    for (size_t i = 0; i < n; i++) {
+        s = s * 6364136223846793005ULL + 1442695040888963407ULL;
+        float v = (float)((double)(int32_t)(s >> 32) * 0x1p-30);
+        uint32_t b;
+        memcpy(&b, &v, 4);
+        if (m == VM_f32)
+            memcpy((char *)p + 4 * i, &b, 4);
+        else if (m == VM_bf16)
+            ((uint16_t *)p)[i] = (uint16_t)(b >> 16);
+        else if (m == VM_f16) /* from 2**-6 to 2 */
+            ((uint16_t *)p)[i] = (uint16_t)((s >> 32 & 0x83ff) | (9 + (s >> 50) % 7) << 10);
+        else
+            ((uint8_t *)p)[i] = s >> 40 & 1;
+    }
+}
+
+/* Rows of lengths that a warp, a block in registers and a block in steps take; rows and buffers that are not aligned. */
+TEST(ptx_rows)
+{
+    static const row_case cases[] = {
+        { "softmax f32", VM_f32, VM_bool, VM_f32, row_softmax },
+        { "softmax bf16", VM_bf16, VM_bool, VM_f32, row_softmax },
+        { "norm bf16", VM_bf16, VM_bf16, VM_bf16, row_norm },
+        { "norm f32 f16", VM_f32, VM_f16, VM_f16, row_norm },
+        { "norm f16 f32", VM_f16, VM_f32, VM_bf16, row_norm },
+        { "entropy bf16", VM_bf16, VM_f32, VM_bf16, row_entropy },
+        { "entropy bf16 f32", VM_bf16, VM_f32, VM_f32, row_entropy },
+        { "many f32", VM_f32, VM_f32, VM_f32, row_many },
+        { "many f16", VM_f16, VM_bf16, VM_f32, row_many },
+    };
+    static const struct {
+        int64_t n;
+        int ways;
+    } shapes[] = { { 1, 4 },     { 31, 4 },    { 64, 4 },    { 197, 4 },  { 197, 16 },
+                   { 510, 8 },   { 512, 8 },   { 768, 16 },  { 771, 16 }, { 1024, 16 },
+                   { 1024, 64 }, { 2051, 32 }, { 4096, 64 }, { 5257, 64 } };
+    int warps = 0;
+    for (size_t c = 0; c < COUNT(cases); c++) {
+        ptx_unit all = { .opts = { .lift = true } };
+        strbuf whole = { 0 };
+        for (size_t s = 0; s < COUNT(shapes); s++)
+            for (int known = 0; known < 2; known++) {
+                const row_case *r = &cases[c];
+                arena a = { 0 };
+                tp_err err = { 0 };
+                int64_t n = shapes[s].n, rows = 3;
+                fuzz_case f = { .seed = s, .k = r->make(&a, r->x, r->w, r->y, n, known), .ints = { n } };
+                ptx_unit u = { .opts = all.opts };
+                ptx_kernel p;
+                strbuf text = { 0 };
+                char name[64];
+                f.k->ways = shapes[s].ways;
+                f.elems = (size_t)(n * rows) + 8;
+                snprintf(name, sizeof name, "k%zu_%d", s, known);
+                if (!vir_finish(f.k, &err) || !ptx_add(&u, f.k, "k", &p, &err) ||
+                    !ptx_add(&all, f.k, name, &p, &err)) {
+                    test_fail(__FILE__, __LINE__, "%s: %s", r->name, err.msg);
+                    return;
+                }
+                ptx_text(&u, &text);
+                warps += strstr(strbuf_str(&text), "bar.warp.sync") != NULL;
+                ptx_module *m = ptx_parse(strbuf_str(&text), &err);
+                for (int off = 0; off < 3 && m; off++) { /* all aligned, none, the first not */
+                    void **bufs = arena_zalloc(&a, sizeof *bufs * (size_t)f.k->nbufs);
+                    for (int b = 0; b < f.k->nbufs; b++) {
+                        size_t size = vir_mem_size(f.k->bufs[b].mem);
+                        char *raw = arena_zalloc(&a, f.elems * size + 128);
+                        raw += 64 - ((uintptr_t)raw & 63);
+                        bufs[b] = raw + (off == 1 || (off == 2 && !b) ? size : 0);
+                        row_fill(f.k->bufs[b].mem, bufs[b], f.elems, s * 100 + (uint64_t)b);
+                    }
+                    f.bufs = bufs;
+                    void **got = arena_zalloc(&a, sizeof *got * (size_t)f.k->nbufs);
+                    for (int b = 0; b < f.k->nbufs; b++) {
+                        size_t bytes = f.elems * vir_mem_size(f.k->bufs[b].mem);
+                        char *raw = arena_zalloc(&a, bytes + 256);
+                        raw += 64 - ((uintptr_t)raw & 63) + ((uintptr_t)bufs[b] & 63);
+                        got[b] = memcpy(raw, bufs[b], bytes);
+                    }
+                    vir_interp(f.k, bufs, f.ints, f.flts, 0, rows, &err);
+                    snprintf(name, sizeof name, "%s, %lld%s, %d", r->name, (long long)n, known ? "" : "?",
+                             off);
+                    if (!run_kernel(m, &p, &f, rows, got, &err))
+                        test_fail(__FILE__, __LINE__, "%s: %s", name, err.msg);
+                    else
+                        fuzz_same(&f, got, bufs, name);
+                }
+                if (err_is_set(&err))
+                    test_fail(__FILE__, __LINE__, "%s: %s", r->name, err.msg);
+                if (m)
+                    ptx_module_free(m);
+                strbuf_free(&text);
+                ptx_free(&u);
+                arena_free(&a);
+            }
+        ptx_text(&all, &whole);
+        ptx_assemble(strbuf_str(&whole), "sm_90", cases[c].name);
+        strbuf_free(&whole);
+        ptx_free(&all);
+    }
+    CHECK(warps > 20);
 }
 
 static double ulps(double got, double want, bool single)

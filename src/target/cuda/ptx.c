@@ -2,13 +2,15 @@
 #include "target/cuda/ptx.h"
 #include "target/cuda/math.h"
 #include "target/cuda/ptx_func.h"
+#include "target/cuda/ptx_plan.h"
 #include <math.h>
 #include <stdio.h>
 
 enum {
-    VMAX = 8,
+    VMAX = PTX_VEC,
+    OWN = PTX_OWN,
     NCLS = 6,
-    WARP = 32,
+    WARP = PTX_WARP,
     SCAN = 4 /* warps of iterations that a scan looks at */,
     HITS = 4 /* iterations whose loads are in flight together */
 };
@@ -24,27 +26,36 @@ typedef struct pw {
     ptx_unit *u;
     const vir *k;
     strbuf *o;
-    text *reg;      /* [ref * VMAX + lane]: where a value is               */
+    text *reg;      /* [ref * width + lane]: where a value is              */
     const text *in; /* inputs of a fragment                                */
-    text *red;      /* [red * 4 + part]                                    */
-    text *loopvar;  /* [loop * VMAX + lane]                                */
+    text *red;      /* [(red * 4 + part) * OWN + which of the thread's]    */
+    text *loopvar;  /* [loop * width + lane]                               */
+    int width;      /* most lanes that are written at once                 */
     int *count;     /* [NCLS] registers so far, shared with fragments      */
     int *label;     /* labels so far, shared with fragments                */
     tp_err *err;
     const char *name;
     ptx_kernel *p;
-    text tid, lane, zero_p;  /* thread number, lane of the warp, "this is thread 0" */
-    int lanes, u_now, vloop; /* written lanes, the current one, the vector loop they belong to */
-    bool apart;              /* they are not neighbours: the steps of a reduction */
-    bool per_thread;         /* inside code that differs between threads                      */
-    bool touched;            /* memory was accessed since the last barrier                    */
-    int ordered;             /* number of the vector loop that runs in order, 0: none */
-    text ordered_first;      /* its first iteration                                   */
-    size_t room;             /* bytes of shared memory so far                         */
-    text shared;             /* its address                                           */
-    text scan_on;            /* this lane's iteration of a scan stores; empty: outside   */
-    text *lifted;            /* by instruction: constants that are parameters; NULL: none */
-    int npart;               /* P                                                     */
+    text tid, lane, zero_p;  /* thread number, lane of the warp, "this is the first thread of the row" */
+    text me;                 /* thread number in its row                                  */
+    int lanes, u_now, vloop; /* neighbours, the current one, the vector loop they belong to */
+    int lane0, gap;          /* lanes of the steps before this one; elements from step to step */
+    bool wide;               /* lanes are written                                         */
+    const row_plan *plan;
+    bool held;    /* this text keeps values of a loop for later ones */
+    bool edge;    /* lanes have guards of their own: accesses are single ones */
+    text *guard;  /* edge: of the lanes; else one of the step; NULL: none */
+    text *shift;  /* by reduction: element 0 belongs to partial result 0 of which thread, "" for the first */
+    size_t rooms; /* bytes in shared memory of joins, + 1; 0: none yet */
+    bool per_thread;    /* inside code that differs between threads                      */
+    bool touched;       /* memory was accessed since the last barrier                    */
+    int ordered;        /* number of the vector loop that runs in order, 0: none */
+    text ordered_first; /* its first iteration                                   */
+    size_t room;        /* bytes of shared memory so far                         */
+    text shared;        /* its address                                           */
+    text scan_on;       /* this lane's iteration of a scan stores; empty: outside */
+    text *lifted;       /* by instruction: constants that are parameters; NULL: none */
+    int npart;          /* P                                                     */
 } pw;
 
 /* --- text ------------------------------------------------------------------------------------ */
@@ -111,11 +122,18 @@ static text imm_int(int64_t v)
     return x;
 }
 
+static text loopvar(pw *w, int loop)
+{
+    return w->loopvar[loop * w->width + (w->wide && loop == w->vloop ? w->lane0 + w->u_now : 0)];
+}
+
 static text *slot(pw *w, vir_ref r)
 {
-    int at = w->k->ins[r].region;
-    bool mine = w->lanes > 1 && (at == w->vloop || w->k->loops[at].vector == w->vloop);
-    return &w->reg[r * VMAX + (mine ? w->u_now : 0)];
+    if (w->held)
+        r = w->plan->same[r];
+    int at = w->k->ins[r].region, loop = w->k->loops[at].vector;
+    bool mine = w->wide && (at == w->vloop || (loop && (w->held || loop == w->vloop)));
+    return &w->reg[r * w->width + (mine ? w->lane0 + w->u_now : 0)];
 }
 
 /* A constant as a register: what takes no immediate operand. */
@@ -144,7 +162,7 @@ static text val(pw *w, vir_ref r)
     if (in->op == VIR_const)
         return imm_int(in->imm);
     if (in->op == VIR_loopvar && in->type == VT_i64)
-        return w->loopvar[in->imm * VMAX + (w->lanes > 1 && (int)in->imm == w->vloop ? w->u_now : 0)];
+        return loopvar(w, (int)in->imm);
     return *slot(w, r);
 }
 static text val_reg(pw *w, vir_ref r) { return in_reg(w, w->k->ins[r].type, val(w, r)); }
@@ -522,7 +540,7 @@ static text draw(pw *w, const vir_ins *in)
 {
     int t = in->type, loop = w->k->loops[in->region].vector;
     bool wide = t == VT_i64 || t == VT_f64;
-    text i = w->loopvar[loop * VMAX + (w->lanes > 1 && loop == w->vloop ? w->u_now : 0)], c[4], pair[2];
+    text i = loopvar(w, loop), c[4], pair[2];
     text at = op2(w, C_q, "add.s64", op2(w, C_q, "shr.u64", i, imm_int(wide ? 1 : 2)), val(w, in->b));
     text low = op1(w, C_r, "cvt.u32.u64", i), odd = new_reg(w, C_p), late = new_reg(w, C_p);
     philox(w, in_reg(w, VT_i64, val(w, in->a)), at, c);
@@ -561,9 +579,7 @@ static text pure(pw *w, const vir_ins *in)
         return out[0];
     }
     switch (in->op) {
-    case VIR_loopvar:
-        return op1(w, C_r, "cvt.u32.u64",
-                   w->loopvar[in->imm * VMAX + (w->lanes > 1 && (int)in->imm == w->vloop ? w->u_now : 0)]);
+    case VIR_loopvar: return op1(w, C_r, "cvt.u32.u64", loopvar(w, (int)in->imm));
     case VIR_ptr: {
         text b = val(w, in->b), a = val(w, in->a);
         return op3(w, C_q, "mad.lo.s64", in_reg(w, VT_i64, b), imm_int(in->imm), a);
@@ -594,6 +610,7 @@ static void frag(pw *w, const vir_frag *f, const text *in, text *out)
         if (f->k->ins[i].op == VIR_input && !f->k->ins[i].dead)
             own[f->k->ins[i].imm] = in_reg(w, f->k->ins[i].type, own[f->k->ins[i].imm]);
     s.k = f->k, s.reg = reg, s.in = own, s.lanes = 1, s.u_now = 0, s.lifted = NULL;
+    s.wide = s.held = false, s.width = VMAX;
     for (vir_ref r = f->k->loops[0].first; r; r = f->k->ins[r].next) {
         const vir_ins *i = &f->k->ins[r];
         if (!i->dead && i->op != VIR_const && i->op != VIR_input)
@@ -608,17 +625,11 @@ static void frag(pw *w, const vir_frag *f, const text *in, text *out)
 /* --- memory ----------------------------------------------------------------------------------- */
 static void barrier(pw *w)
 {
-    if (w->p->scan) /* a block is a warp */
+    if (w->p->scan || w->plan->warp) /* a block is a warp, or a row is a warp's */
         E(w, "bar.warp.sync -1");
     else if (w->p->grid != PTX_threads && w->p->grid != PTX_flat && w->p->grid != PTX_tiles)
         E(w, "bar.sync 0");
     w->touched = false;
-}
-
-static int buffer_of(const vir *k, const vir_ins *in)
-{
-    const vir_ins *p = &k->ins[in->a];
-    return (int)(p->op == VIR_ptr ? k->ins[p->a].imm : p->imm);
 }
 
 /* The register of an access; its displacement is in->imm. */
@@ -626,7 +637,7 @@ static text address(pw *w, const vir_ins *in)
 {
     int loop = w->k->loops[in->region].vector;
     text q = val(w, in->a), size = imm_int((int64_t)vir_mem_size((vir_mem)in->mem));
-    text i = loop ? w->loopvar[loop * VMAX + (w->lanes > 1 && loop == w->vloop ? w->u_now : 0)] : q;
+    text i = loop ? loopvar(w, loop) : q;
     if (in->access == VA_unit)
         q = op3(w, C_q, "mad.lo.s64", i, size, q);
     else if (in->access == VA_strided)
@@ -666,13 +677,23 @@ static text to_mem(pw *w, vir_mem m, text x)
     return in_reg(w, vir_mem_type(m), x);
 }
 
+/* The predicate of the lane, "" where it needs none. */
+static text guard_now(pw *w)
+{
+    if (!w->guard)
+        return (text){ "" };
+    return w->guard[w->edge ? w->u_now : 0];
+}
+
 static text load(pw *w, const vir_ins *in)
 {
     vir_mem m = (vir_mem)in->mem;
-    text at = address(w, in), x = new_reg(w, mem_form[m].cls);
+    text at = address(w, in), x = new_reg(w, mem_form[m].cls), g = guard_now(w);
     w->touched = true;
-    if (in->c) {
-        text c = val_reg(w, in->c);
+    if (in->c || g.s[0]) {
+        text c = in->c ? val_reg(w, in->c) : g;
+        if (in->c && g.s[0])
+            c = op2(w, C_p, "and.pred", c, g);
         if (mem_form[m].cls == C_f || mem_form[m].cls == C_d)
             E(w, "mov.%s %s, %s", mem_form[m].name, x.s, imm_float(m == VM_f64 ? VT_f64 : VT_f32, 0).s);
         else
@@ -734,6 +755,9 @@ static void store(pw *w, const vir_ins *in)
     }
     if (in->c)
         on = val_reg(w, in->c);
+    text g = guard_now(w);
+    if (g.s[0])
+        on = in->c ? op2(w, C_p, "and.pred", on, g) : g;
     if (!w->per_thread) { /* thread 0 stores, after everybody has loaded */
         if (w->touched)
             barrier(w);
@@ -748,7 +772,7 @@ static void store(pw *w, const vir_ins *in)
           (long long)in->imm, v.s);
     else
         put(w, in, guard, at, v);
-    if (!w->per_thread && w->k->bufs[buffer_of(w->k, in)].flags == VIR_INOUT)
+    if (!w->per_thread && w->k->bufs[ptx_buffer_of(w->k, in)].flags == VIR_INOUT)
         barrier(w);
 }
 
@@ -762,24 +786,28 @@ static void list(const text *x, int n, char *out, size_t size)
         at += (size_t)snprintf(out + at, size - at, "%s%s", i ? ", " : "", x[i].s);
 }
 
-static text wide_address(pw *w, const vir_ins *in)
+/* What a wide access of the step starts with, "@p ". */
+static void wide_guard(pw *w, char *out, size_t size)
 {
-    w->u_now = 0;
-    return address(w, in);
+    text g = guard_now(w);
+    snprintf(out, size, g.s[0] ? "@%s " : "%s", g.s);
 }
 
-static void load_wide(pw *w, vir_ref r)
+/* `at` is the address of the first element of the loop's first step; `off` bytes from there. */
+static void load_wide(pw *w, vir_ref r, text at, int64_t off)
 {
     const vir_ins *in = &w->k->ins[r];
     vir_mem m = (vir_mem)in->mem;
     int size = (int)vir_mem_size(m), n = group(m, w->lanes);
-    text at = wide_address(w, in), x[VMAX], part[4];
-    char names[160];
+    text x[VMAX], part[4];
+    char names[160], on[40];
+    off += in->imm;
+    wide_guard(w, on, sizeof on);
     if (size == 2 && w->lanes == 8) {
         for (int i = 0; i < 4; i++)
             part[i] = new_reg(w, C_r);
         list(part, 4, names, sizeof names);
-        E(w, "ld.global.v4.b32 {%s}, [%s+%lld]", names, at.s, (long long)in->imm);
+        E(w, "%sld.global.v4.b32 {%s}, [%s+%lld]", on, names, at.s, (long long)off);
         for (int i = 0; i < 4; i++) {
             x[2 * i] = new_reg(w, C_h), x[2 * i + 1] = new_reg(w, C_h);
             E(w, "mov.b32 {%s, %s}, %s", x[2 * i].s, x[2 * i + 1].s, part[i].s);
@@ -792,8 +820,12 @@ static void load_wide(pw *w, vir_ref r)
             for (int i = 0; i < n; i++)
                 x[b + i] = new_reg(w, mem_form[m].cls);
             list(x + b, n, names, sizeof names);
-            E(w, "ld.global.v%d.%s {%s}, [%s+%lld]", n, mem_form[m].name, names, at.s,
-              (long long)in->imm + b * size);
+            if (n == 1)
+                E(w, "%sld.global.%s %s, [%s+%lld]", on, mem_form[m].name, names, at.s,
+                  (long long)off + b * size);
+            else
+                E(w, "%sld.global.v%d.%s {%s}, [%s+%lld]", on, n, mem_form[m].name, names, at.s,
+                  (long long)off + b * size);
         }
     for (w->u_now = 0; w->u_now < w->lanes; w->u_now++)
         *slot(w, r) = from_mem(w, m, x[w->u_now]);
@@ -801,13 +833,15 @@ static void load_wide(pw *w, vir_ref r)
     w->touched = true;
 }
 
-static void store_wide(pw *w, vir_ref r)
+static void store_wide(pw *w, vir_ref r, text at, int64_t off)
 {
     const vir_ins *in = &w->k->ins[r];
     vir_mem m = (vir_mem)in->mem;
     int size = (int)vir_mem_size(m), n = group(m, w->lanes);
-    text at = wide_address(w, in), x[VMAX], part[4];
-    char names[160];
+    text x[VMAX], part[4];
+    char names[160], on[40];
+    off += in->imm;
+    wide_guard(w, on, sizeof on);
     for (w->u_now = 0; w->u_now < w->lanes; w->u_now++)
         x[w->u_now] = to_mem(w, m, val(w, in->d));
     w->u_now = 0;
@@ -819,17 +853,28 @@ static void store_wide(pw *w, vir_ref r)
             E(w, "mov.b32 %s, {%s, %s}", part[i].s, x[2 * i].s, x[2 * i + 1].s);
         }
         list(part, 4, names, sizeof names);
-        E(w, "st.global.v4.b32 [%s+%lld], {%s}", at.s, (long long)in->imm, names);
+        E(w, "%sst.global.v4.b32 [%s+%lld], {%s}", on, at.s, (long long)off, names);
         return;
     }
     for (int b = 0; b < w->lanes; b += n) {
         list(x + b, n, names, sizeof names);
-        E(w, "st.global.v%d.%s [%s+%lld], {%s}", n, mem_form[m].name, at.s, (long long)in->imm + b * size,
-          names);
+        if (n == 1)
+            E(w, "%sst.global.%s [%s+%lld], %s", on, mem_form[m].name, at.s, (long long)off + b * size,
+              names);
+        else
+            E(w, "%sst.global.v%d.%s [%s+%lld], {%s}", on, n, mem_form[m].name, at.s,
+              (long long)off + b * size, names);
     }
 }
 
 /* --- reductions ------------------------------------------------------------------------------- */
+/* Where a part of the reduction is: of the partial result that the current lane belongs to. */
+static text *red_at(pw *w, int n, int part)
+{
+    return &w->red[(n * 4 + part) * OWN +
+                   (w->wide && w->k->reds[n].partials ? (w->lane0 + w->u_now) % w->plan->own : 0)];
+}
+
 static void red_start(pw *w, int n)
 {
     const vir_red_info *r = &w->k->reds[n];
@@ -838,11 +883,13 @@ static void red_start(pw *w, int n)
     for (int p = 0; p < vir_red_parts(r->kind); p++) {
         int t = vir_red_part_type(r, p);
         pw id = *w;
-        id.k = tmp, id.lanes = 1;
-        text x = val(&id, vir_red_identity(tmp, r, p));
-        if (!w->red[n * 4 + p].s[0])
-            w->red[n * 4 + p] = new_reg(w, cls_of(t));
-        E(w, "mov.%s %s, %s", bits(t), w->red[n * 4 + p].s, x.s);
+        id.k = tmp, id.lanes = 1, id.wide = id.held = false;
+        text x = val(&id, vir_red_identity(tmp, r, p)), *to = red_at(w, n, p);
+        for (int o = 0; o < (r->partials ? w->plan->own : 1); o++) {
+            if (!to[o].s[0])
+                to[o] = new_reg(w, cls_of(t));
+            E(w, "mov.%s %s, %s", bits(t), to[o].s, x.s);
+        }
     }
     arena_free(&a);
 }
@@ -850,8 +897,10 @@ static void red_start(pw *w, int n)
 static void red_set(pw *w, int n, const text *out)
 {
     const vir_red_info *r = &w->k->reds[n];
+    char on[40];
+    wide_guard(w, on, sizeof on);
     for (int p = 0; p < vir_red_parts(r->kind); p++)
-        E(w, "mov.%s %s, %s", bits(vir_red_part_type(r, p)), w->red[n * 4 + p].s, out[p].s);
+        E(w, "%smov.%s %s, %s", on, bits(vir_red_part_type(r, p)), red_at(w, n, p)->s, out[p].s);
 }
 
 static void red_step(pw *w, const vir_ins *in)
@@ -861,13 +910,13 @@ static void red_step(pw *w, const vir_ins *in)
     int np = vir_red_parts(r->kind);
     text args[6], out[4], skip = { "" };
     for (int p = 0; p < np; p++)
-        args[p] = w->red[n * 4 + p];
+        args[p] = *red_at(w, n, p);
     args[np] = val(w, in->a);
     if (in->b)
         args[np + 1] = val(w, in->b);
     if (r->partials &&
         w->ordered) { /* every thread is here: only the one that holds this partial result steps */
-        text i = w->loopvar[w->ordered * VMAX], d = op2(w, C_q, "sub.s64", i, w->ordered_first),
+        text i = w->loopvar[w->ordered * w->width], d = op2(w, C_q, "sub.s64", i, w->ordered_first),
              q = new_reg(w, C_p);
         text j = op2(w, C_r, "and.b32", op1(w, C_r, "cvt.u32.u64", d), imm_int(w->npart - 1));
         skip = new_label(w);
@@ -907,64 +956,176 @@ static void merge(pw *w, const vir_red_info *r, text *a, const text *b)
     frag(w, vir_frag_merge(r->kind, r->type, r->itype), args, a);
 }
 
-/* More partial results than a warp has lanes: through shared memory; then every warp has them all. Part of lane l of group g in
- * got[g][part]. */
-static void red_exchange(pw *w, int n, text got[][4])
+/* How a part lies in shared memory. */
+static int shared_type(const vir_red_info *r, int p)
+{
+    int t = vir_red_part_type(r, p);
+    return t == VT_mask ? VT_i32 : t;
+}
+static int shared_size(const vir_red_info *r, int p)
+{
+    int t = shared_type(r, p);
+    return t == VT_f64 || t == VT_i64 ? 8 : 4;
+}
+static int red_bytes(const vir_red_info *r)
+{
+    int n = 0;
+    for (int p = 0; p < vir_red_parts(r->kind); p++)
+        n += shared_size(r, p);
+    return n;
+}
+static int most_bytes(const vir *k) /* of the reductions of a kernel */
+{
+    int most = 0;
+    for (int i = 0; i < k->nreds; i++)
+        if (k->reds[i].partials)
+            most = MAX(most, red_bytes(&k->reds[i]));
+    return most;
+}
+static text to_shared(pw *w, int t, text x)
+{
+    return t == VT_mask ? choose(w, VT_i32, x, imm_int(1), imm_int(0)) : x;
+}
+static text from_shared(pw *w, int t, text x)
+{
+    return t == VT_mask ? test2(w, "ne", VT_i32, x, imm_int(0)) : x;
+}
+
+/* Room for a join of the reductions of a kernel, one after the other: first partial results of all threads, then one of each
+ * thread. A second barrier lies between two uses of either. */
+static size_t join_room(pw *w)
+{
+    if (!w->rooms) {
+        int rows = w->plan->warp ? w->p->threads / WARP : 1, most = most_bytes(w->k);
+        w->rooms = w->room + 1;
+        w->room += (size_t)(most * (w->npart * rows + (w->plan->threads > WARP ? w->plan->threads : 0)));
+    }
+    return w->rooms - 1;
+}
+
+/* The partial results of one thread, as it holds them, to shared memory in their order; `at` is the row's room. */
+static void own_out(pw *w, int n, int p, text at, size_t room)
 {
     const vir_red_info *r = &w->k->reds[n];
-    bool again = r->loop != 0 &&
+    const row_plan *l = w->plan;
+    int t = vir_red_part_type(r, p), st = shared_type(r, p), size = shared_size(r, p);
+    int g = w->shift[n].s[0] ? 1 : MIN(l->vec, 16 / size);
+    text x[OWN], mine = op2(w, C_r, "mul.lo.u32", w->me, imm_int(l->vec)), to = at;
+    char names[160], vec[8] = "";
+    if (g > 1)
+        snprintf(vec, sizeof vec, ".v%d", g);
+    if (w->shift[n].s[0])
+        mine = op2(w, C_r, "sub.s32", mine, w->shift[n]);
+    else
+        to = op3(w, C_r, "mad.lo.u32", mine, imm_int(size), at);
+    for (int o = 0; o < l->own; o++)
+        x[o] = to_shared(w, t, w->red[(n * 4 + p) * OWN + o]);
+    for (int o = 0; o < l->own; o += g) {
+        int first = o / l->vec * l->threads * l->vec + o % l->vec;
+        size_t off = room + (size_t)(first * size);
+        if (w->shift[n].s[0]) {
+            text j = op2(w, C_r, "add.s32", mine, imm_int(first));
+            j = op2(w, C_r, "and.b32", j, imm_int(w->npart - 1));
+            to = op3(w, C_r, "mad.lo.u32", j, imm_int(size), at), off = room;
+        }
+        list(x + o, g, names, sizeof names);
+        E(w, g > 1 ? "st.shared%s.%s [%s+%zu], {%s}" : "st.shared%s.%s [%s+%zu], %s", vec, bits(st), to.s,
+          off, names);
+    }
+}
+
+/* Of `count` partial results in shared memory, thread `me` of `threads` gets every threads-th, joined. */
+static void joined_in(pw *w, int n, text me, int threads, int count, text at, size_t room, text *out)
+{
+    const vir_red_info *r = &w->k->reds[n];
+    int np = vir_red_parts(r->kind), groups = count / threads;
+    text got[OWN][4];
+    for (int p = 0; p < np; p++) {
+        int size = shared_size(r, p), t = vir_red_part_type(r, p), st = shared_type(r, p);
+        text from = op3(w, C_r, "mad.lo.u32", me, imm_int(size), at);
+        for (int g = 0; g < groups; g++) {
+            text y = new_reg(w, cls_of(st));
+            E(w, "ld.shared.%s %s, [%s+%zu]", bits(st), y.s, from.s, room + (size_t)(g * threads * size));
+            got[g][p] = from_shared(w, t, y);
+        }
+        room += (size_t)(count * size);
+    }
+    for (int h = groups / 2; h; h /= 2)
+        for (int g = 0; g < h; g++)
+            merge(w, r, got[g], got[g + h]);
+    for (int p = 0; p < np; p++)
+        out[p] = got[0][p];
+}
+
+/* Partial results of a thread: afterwards it has one, that of its number. */
+static void join_own(pw *w, int n, text *x)
+{
+    const vir_red_info *r = &w->k->reds[n];
+    size_t room = join_room(w), off = room;
+    text at = w->shared;
+    if (w->plan->warp)
+        at = op3(w, C_r, "mad.lo.u32", op2(w, C_r, "shr.u32", w->tid, imm_int(5)),
+                 imm_int(w->npart * most_bytes(w->k)), at);
+    if (w->plan->threads == WARP) /* nothing else keeps the room's last readers apart from this */
+        barrier(w);
+    for (int p = 0; p < vir_red_parts(r->kind); p++) {
+        own_out(w, n, p, at, off);
+        off += (size_t)(w->npart * shared_size(r, p));
+    }
+    barrier(w);
+    joined_in(w, n, w->me, w->plan->threads, w->npart, at, room, x);
+}
+
+/* One of each thread: afterwards every warp has them all, joined to one a lane. */
+static void join_warps(pw *w, int n, text *x)
+{
+    const vir_red_info *r = &w->k->reds[n];
+    int threads = w->plan->threads, bytes = red_bytes(r);
+    bool again = w->plan->own == 1 && r->loop != 0 &&
                  w->k->loops[r->loop].kind != LOOP_parallel; /* in a serial loop: the room is used again */
+    size_t room = w->room, off;
     if (again)
         barrier(w);
-    for (int pass = 0; pass < 2; pass++) {
-        size_t room = w->room;
-        for (int p = 0; p < vir_red_parts(r->kind); p++) {
-            int t = vir_red_part_type(r, p), st = t == VT_mask ? VT_i32 : t,
-                size = st == VT_f64 || st == VT_i64 ? 8 : 4;
-            text base = op3(w, C_r, "mad.lo.u32", pass ? w->lane : w->tid, imm_int(size), w->shared),
-                 x = w->red[n * 4 + p];
-            if (!pass) {
-                if (t == VT_mask)
-                    x = choose(w, VT_i32, x, imm_int(1), imm_int(0));
-                E(w, "st.shared.%s [%s+%zu], %s", bits(st), base.s, room, x.s);
-            } else
-                for (int g = 0; g < w->npart / WARP; g++) {
-                    text y = new_reg(w, cls_of(st));
-                    E(w, "ld.shared.%s %s, [%s+%zu]", bits(st), y.s, base.s,
-                      room + (size_t)(g * WARP * size));
-                    got[g][p] = t == VT_mask ? test2(w, "ne", VT_i32, y, imm_int(0)) : y;
-                }
-            room += (size_t)(w->npart * 8);
-        }
-        if (pass)
-            w->room = room;
-        else
+    if (w->plan->own > 1)
+        room = join_room(w) + (size_t)(most_bytes(w->k) * w->npart);
+    else if (w->room + (size_t)(threads * bytes) > 40 * 1024) { /* a block has 48 KB: the first ones' again */
+        if (!again)
             barrier(w);
+        room = 0;
+    } else
+        w->room += (size_t)(threads * bytes);
+    off = room;
+    for (int p = 0; p < vir_red_parts(r->kind); p++) {
+        int size = shared_size(r, p);
+        text to = op3(w, C_r, "mad.lo.u32", w->tid, imm_int(size), w->shared),
+             y = to_shared(w, vir_red_part_type(r, p), x[p]);
+        E(w, "st.shared.%s [%s+%zu], %s", bits(shared_type(r, p)), to.s, off, y.s);
+        off += (size_t)(threads * size);
     }
+    barrier(w);
+    joined_in(w, n, w->lane, WARP, threads, w->shared, room, x);
 }
 
 static void red_fold(pw *w, int n)
 {
     const vir_red_info *r = &w->k->reds[n];
-    int np = vir_red_parts(r->kind), h = w->npart / 2;
-    text got[8][4], b[4];
+    int np = vir_red_parts(r->kind);
+    text x[4], b[4];
     if (!r->partials)
         return;
     for (int p = 0; p < np; p++)
-        got[0][p] = w->red[n * 4 + p];
-    if (w->npart > WARP)
-        red_exchange(w, n, got);
-    for (; h >= WARP; h /= 2)
-        for (int g = 0; g < h / WARP; g++)
-            merge(w, r, got[g], got[g + h / WARP]);
-    for (; h; h /= 2) {
+        x[p] = *red_at(w, n, p);
+    if (w->plan->own > 1)
+        join_own(w, n, x);
+    if (w->plan->threads > WARP)
+        join_warps(w, n, x);
+    for (int h = MIN(w->npart, WARP) / 2; h; h /= 2) {
         for (int p = 0; p < np; p++)
-            b[p] = shuffle(w, "down", vir_red_part_type(r, p), in_reg(w, vir_red_part_type(r, p), got[0][p]),
-                           h);
-        merge(w, r, got[0], b);
+            b[p] = shuffle(w, "down", vir_red_part_type(r, p), in_reg(w, vir_red_part_type(r, p), x[p]), h);
+        merge(w, r, x, b);
     }
     for (int p = 0; p < np; p++)
-        b[p] = shuffle(w, "idx", vir_red_part_type(r, p), in_reg(w, vir_red_part_type(r, p), got[0][p]), 0);
+        b[p] = shuffle(w, "idx", vir_red_part_type(r, p), in_reg(w, vir_red_part_type(r, p), x[p]), 0);
     red_set(w, n, b);
 }
 
@@ -994,17 +1155,7 @@ static bool from_memory(const vir *k, vir_ref r, int deep)
            from_memory(k, in->c, deep + 1);
 }
 
-typedef struct {
-    bool ordered;  /* iterations depend on one another                        */
-    bool partials; /* steps of reductions with partial results                 */
-    bool straight; /* no loops and variables inside, one step a reduction      */
-    bool plain;    /* and no reductions                                        */
-    bool loads, stores, inout;
-    int size;   /* largest element of an access that counts with the loop, 0: none */
-    int weight; /* instructions, about                                     */
-} loop_facts;
-
-static loop_facts facts_of(const vir *k, int loop, bool atomics)
+loop_facts ptx_facts(const vir *k, int loop, bool atomics)
 {
     loop_facts f = { .plain = true, .straight = true };
     for (int i = 1; i < k->n; i++) {
@@ -1033,7 +1184,7 @@ static loop_facts facts_of(const vir *k, int loop, bool atomics)
             continue;
         if (in->access == VA_unit && !in->c && !in->add)
             f.size = MAX(f.size, (int)vir_mem_size((vir_mem)in->mem));
-        f.inout |= k->bufs[buffer_of(k, in)].flags == VIR_INOUT;
+        f.inout |= k->bufs[ptx_buffer_of(k, in)].flags == VIR_INOUT;
         f.stores |= in->op == VIR_store;
         f.loads |= in->op == VIR_load;
         if (in->op != VIR_store || in->region != loop ||
@@ -1050,7 +1201,7 @@ static loop_facts facts_of(const vir *k, int loop, bool atomics)
 /* for (var = first; var < end; var += step) */
 static void loop_text(pw *w, int n, text first, text end, text step)
 {
-    text var = w->loopvar[n * VMAX], head = new_label(w), out = new_label(w);
+    text var = w->loopvar[n * w->width], head = new_label(w), out = new_label(w);
     E(w, "mov.b64 %s, %s", var.s, first.s);
     put_label(w, head);
     text p = test2(w, "ge", VT_i64, var, end);
@@ -1061,50 +1212,105 @@ static void loop_text(pw *w, int n, text first, text end, text step)
     put_label(w, out);
 }
 
-/* One iteration of a plain loop for w->lanes elements at once; or of it what is late, or what is not. */
-static void wide_part(pw *w, int n, const bool *late, bool which)
+/* Something in the loop needs its variable for every lane. */
+static bool counts(const vir *k, int n)
 {
+    for (int i = 1; i < k->n; i++) {
+        const vir_ins *in = &k->ins[i];
+        if (in->dead || in->region != n)
+            continue;
+        if (in->op == VIR_loopvar || in->op == VIR_draw)
+            return true;
+        if ((in->op == VIR_load || in->op == VIR_store) && in->access != VA_uniform &&
+            in->access != VA_gather && !ptx_is_unit(in))
+            return true;
+    }
+    return false;
+}
+
+/* The loop's variable for the lanes of `steps` steps. */
+static void lane_vars(pw *w, int n, text base, int steps)
+{
+    bool all = w->edge || counts(w->k, n);
+    for (int s = 0; s < (all ? steps : 1); s++)
+        for (int u = 0; u < (all ? w->lanes : 1); u++) {
+            text *var = &w->loopvar[n * w->width + s * w->lanes + u];
+            if (!var->s[0])
+                *var = new_reg(w, C_q);
+            E(w, "add.s64 %s, %s, %d", var->s, base.s, s * w->gap + u);
+        }
+}
+
+static void wide_ins(pw *w, vir_ref r, text at, int64_t off)
+{
+    const vir_ins *in = &w->k->ins[r];
+    w->u_now = 0;
+    if (at.s[0] && in->op == VIR_load)
+        load_wide(w, r, at, off);
+    else if (at.s[0])
+        store_wide(w, r, at, off);
+    else
+        for (w->u_now = 0; w->u_now < w->lanes; w->u_now++) {
+            if (in->op == VIR_store)
+                store(w, in);
+            else if (in->op == VIR_step)
+                red_step(w, in);
+            else {
+                text x = in->op == VIR_load ? load(w, in) : pure(w, in);
+                *slot(w, r) = x;
+            }
+        }
+    w->u_now = 0;
+}
+
+/* `steps` times w->lanes elements of a loop, instruction by instruction; or of it what is late, or what is not. tail: predicate
+ * of the last step, "" for none. */
+static void wide_part(pw *w, int n, int steps, text tail, const bool *late, bool which)
+{
+    text *guard = w->guard;
     for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
         const vir_ins *in = &w->k->ins[r];
+        text at = { "" };
         if ((late && late[r] != which) || in->dead || in->op == VIR_const ||
-            (in->op == VIR_loopvar && in->type == VT_i64))
+            (in->op == VIR_loopvar && in->type == VT_i64) ||
+            (w->held && (w->plan->same[r] != r || w->plan->skip[r])))
             continue;
-        if (in->op == VIR_load && in->access == VA_unit && !in->c && !w->apart)
-            load_wide(w, r);
-        else if (in->op == VIR_store && in->access == VA_unit && !in->c && !in->add && !w->apart)
-            store_wide(w, r);
-        else
-            for (w->u_now = 0; w->u_now < w->lanes; w->u_now++) {
-                if (in->op == VIR_store)
-                    store(w, in);
-                else if (in->op == VIR_step)
-                    red_step(w, in);
-                else {
-                    text x = in->op == VIR_load ? load(w, in) : pure(w, in);
-                    *slot(w, r) = x;
-                }
-            }
-        w->u_now = 0;
+        if (ptx_is_unit(in) && !w->edge)
+            at = address(w, in);
+        for (int s = 0; s < steps; s++) {
+            w->lane0 = s * w->lanes;
+            if (tail.s[0])
+                w->guard = s == steps - 1 ? &tail : NULL;
+            wide_ins(w, r, at, (int64_t)s * w->gap * (int64_t)(at.s[0] ? vir_mem_size((vir_mem)in->mem) : 0));
+        }
+        w->lane0 = 0;
+        w->guard = guard;
     }
 }
 
-static void wide_body(pw *w, int n) { wide_part(w, n, NULL, false); }
+static void wide_body(pw *w, int n, int steps, text tail) { wide_part(w, n, steps, tail, NULL, false); }
 
-/* Every address that moves with the loop is a multiple of the access, for the first element: a predicate. */
-static text aligned(pw *w, int n, text begin)
+/* Every address that moves with the loop is a multiple of the access, for the first element, or, where `shift` is asked for,
+ * that many elements before it: a predicate. */
+static text aligned(pw *w, int n, text begin, text *shift)
 {
     text all = { "" };
     int worst = 1;
     for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
         const vir_ins *in = &w->k->ins[r];
-        if (in->dead || (in->op != VIR_load && in->op != VIR_store) || in->access != VA_unit || in->c ||
-            in->add)
+        if (in->dead || !ptx_is_unit(in))
             continue;
         vir_mem m = (vir_mem)in->mem;
         int size = (int)vir_mem_size(m), bytes = size == 2 && w->lanes == 8 ? 16 : size * group(m, w->lanes);
         text at = op3(w, C_q, "mad.lo.s64", begin, imm_int(size), val(w, in->a));
         if (in->imm)
             at = op2(w, C_q, "add.s64", at, imm_int(in->imm));
+        if (shift && !shift->s[0]) { /* the first one decides how far rows are from a multiple */
+            *shift = op2(w, C_q, "shr.u64", at, imm_int(__builtin_ctz((unsigned)size)));
+            *shift = op2(w, C_q, "and.b64", *shift, imm_int(w->lanes - 1));
+        }
+        if (shift)
+            at = op2(w, C_q, "sub.s64", at, op2(w, C_q, "mul.lo.s64", *shift, imm_int(size)));
         if (bytes < 16) /* its own multiple, moved to the place of 16's */
             at = op2(w, C_q, "shl.b64", at, imm_int(__builtin_ctz(16 / (unsigned)bytes)));
         all = all.s[0] ? op2(w, C_q, "or.b64", all, at) : at;
@@ -1118,11 +1324,10 @@ static text aligned(pw *w, int n, text begin)
 static void wide_loop(pw *w, int n, text begin, text end, text first, text step, int per)
 {
     text base = new_reg(w, C_q), stop = new_reg(w, C_q), head = new_label(w), slow = new_label(w),
-         next = new_label(w), out = new_label(w), one = imm_int(1);
-    text ok;
-    w->lanes = per, w->vloop = n;
+         next = new_label(w), out = new_label(w), one = imm_int(1), none = { "" }, ok;
+    w->lanes = per, w->vloop = n, w->wide = true;
     begin = in_reg(w, VT_i64, begin);
-    ok = aligned(w, n, begin);
+    ok = aligned(w, n, begin, NULL);
     E(w, "mov.b64 %s, %s", base.s, first.s);
     put_label(w, head);
     text p = test2(w, "ge", VT_i64, base, end);
@@ -1132,12 +1337,11 @@ static void wide_loop(pw *w, int n, text begin, text end, text first, text step,
     E(w, "min.s64 %s, %s, %s", stop.s, stop.s, end.s);
     q = op2(w, C_p, "and.pred", q, ok);
     E(w, "@!%s bra %s", q.s, slow.s);
-    for (int u = 0; u < per; u++)
-        E(w, "add.s64 %s, %s, %d", w->loopvar[n * VMAX + u].s, base.s, u);
-    wide_body(w, n);
+    lane_vars(w, n, base, 1);
+    wide_body(w, n, 1, none);
     E(w, "bra %s", next.s);
     put_label(w, slow);
-    w->lanes = 1;
+    w->lanes = 1, w->wide = false;
     loop_text(w, n, base, stop, one);
     put_label(w, next);
     E(w, "add.s64 %s, %s, %s", base.s, base.s, step.s);
@@ -1145,50 +1349,160 @@ static void wide_loop(pw *w, int n, text begin, text end, text first, text step,
     put_label(w, out);
 }
 
-/* Steps of a reduction, `ways` in flight: their loads come first. A partial result takes its elements in the same order. */
-static void ways_loop(pw *w, int n, text end, text first, int step, int ways)
+/* Partial results move on by `by` places: the next elements belong to those. */
+static void rotate(pw *w, int n, int by)
 {
-    text base = new_reg(w, C_q), last = new_reg(w, C_q), head = new_label(w), rest = new_label(w);
-    w->lanes = ways, w->vloop = n, w->apart = true;
-    E(w, "mov.b64 %s, %s", base.s, first.s);
-    put_label(w, head);
-    E(w, "add.s64 %s, %s, %d", last.s, base.s, (ways - 1) * step);
-    text p = test2(w, "ge", VT_i64, last, end);
-    E(w, "@%s bra %s", p.s, rest.s);
-    for (int u = 0; u < ways; u++)
-        E(w, "add.s64 %s, %s, %d", w->loopvar[n * VMAX + u].s, base.s, u * step);
-    wide_body(w, n);
-    E(w, "add.s64 %s, %s, %d", base.s, base.s, ways * step);
-    E(w, "bra %s", head.s);
-    put_label(w, rest);
-    w->lanes = 1, w->apart = false;
-    loop_text(w, n, base, end, imm_int(step));
+    int own = w->plan->own;
+    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
+        const vir_ins *in = &w->k->ins[r];
+        if (in->dead || in->op != VIR_step || !w->k->reds[in->imm].partials)
+            continue;
+        const vir_red_info *red = &w->k->reds[in->imm];
+        for (int p = 0; p < vir_red_parts(red->kind); p++) {
+            int t = vir_red_part_type(red, p);
+            text *x = &w->red[(in->imm * 4 + p) * OWN], old[VMAX];
+            for (int o = 0; o < by; o++) {
+                old[o] = new_reg(w, cls_of(t));
+                E(w, "mov.%s %s, %s", bits(t), old[o].s, x[o].s);
+            }
+            for (int o = 0; o < own; o++)
+                E(w, "mov.%s %s, %s", bits(t), x[o].s, (o + by < own ? x[o + by] : old[o + by - own]).s);
+        }
+    }
 }
 
-static int ways_of(const loop_facts *f)
+/* w->lanes elements from `base`, those of them that are inside, one access each. */
+static void edge_body(pw *w, int n, text base, text begin, text end, bool early)
 {
-    int ways = f->straight && f->partials && !f->ordered ? VMAX : 1;
-    while (ways > 1 && ways * f->weight > 400)
-        ways /= 2;
-    return ways;
+    text guard[VMAX], none = { "" };
+    w->edge = true;
+    lane_vars(w, n, base, 1);
+    for (int u = 0; u < w->lanes; u++) {
+        text i = w->loopvar[n * w->width + u];
+        guard[u] = test2(w, "lt", VT_i64, i, end);
+        if (early)
+            guard[u] = op2(w, C_p, "and.pred", guard[u], test2(w, "ge", VT_i64, i, begin));
+    }
+    w->guard = guard;
+    wide_body(w, n, 1, none);
+    w->guard = NULL, w->edge = false;
+}
+
+/* A loop of a row: several steps at once while all of them are inside, and the edges step by step. Rows that do not start at a
+ * multiple of an access are taken as if they started at the one before. */
+static void steps_loop(pw *w, int n, const loop_facts *f, text begin, text end)
+{
+    const row_plan *l = w->plan;
+    bool partials = f->partials, slow = l->steps != 0;
+    int vec = partials ? l->vec : ptx_elements(f), chunks = partials ? l->own / vec : 1;
+    int steps = slow ? chunks : ptx_steps(f, vec, chunks);
+    bool odd = !slow && vec > 1 && ptx_aligned_elements(w->k, n, vec) < vec;
+    text base = new_reg(w, C_q), at = new_reg(w, C_q), head = new_label(w), edge = new_label(w),
+         again = new_label(w), next = new_label(w), out = new_label(w), shift = { "" }, ok = { "" },
+         none = { "" };
+    w->lanes = vec, w->gap = l->threads * vec, w->vloop = n, w->wide = true;
+    if (vec > 1 && !slow)
+        ok = aligned(w, n, begin, odd ? &shift : NULL);
+    text first = op3(w, C_q, "mad.lo.s64", op1(w, C_q, "cvt.u64.u32", w->me), imm_int(vec), begin);
+    E(w, odd ? "sub.s64 %s, %s, %s" : "mov.b64 %s, %s", base.s, first.s, shift.s);
+    put_label(w, head);
+    if (!slow) {
+        E(w, "add.s64 %s, %s, %d", at.s, base.s, (steps - 1) * w->gap + vec);
+        text p = test2(w, "le", VT_i64, at, end);
+        if (ok.s[0])
+            p = op2(w, C_p, "and.pred", p, ok);
+        if (odd)
+            p = op2(w, C_p, "and.pred", p, test2(w, "ge", VT_i64, base, begin));
+        E(w, "@!%s bra %s", p.s, edge.s);
+        lane_vars(w, n, base, steps);
+        wide_body(w, n, steps, none);
+        E(w, "bra %s", next.s);
+        put_label(w, edge);
+    }
+    text p = test2(w, "ge", VT_i64, base, end);
+    E(w, "@%s bra %s", p.s, out.s);
+    E(w, "mov.b64 %s, %s", at.s, base.s);
+    if (steps > 1)
+        put_label(w, again);
+    edge_body(w, n, at, begin, end, odd);
+    if (chunks > 1)
+        rotate(w, n, vec);
+    if (steps > 1) { /* whole rounds of partial results, or as far as there are elements */
+        text stop = op2(w, C_q, "add.s64", base, imm_int((int64_t)steps * w->gap));
+        if (chunks == 1)
+            stop = op2(w, C_q, "min.s64", stop, end);
+        E(w, "add.s64 %s, %s, %d", at.s, at.s, w->gap);
+        text q = test2(w, "lt", VT_i64, at, stop);
+        E(w, "@%s bra %s", q.s, again.s);
+    }
+    put_label(w, next);
+    E(w, "add.s64 %s, %s, %d", base.s, base.s, steps * w->gap);
+    E(w, "bra %s", head.s);
+    put_label(w, out);
+    w->lanes = 1, w->wide = false;
+    text by = odd && partials ? op1(w, C_r, "cvt.u32.u64", shift) : none;
+    for (vir_ref r = w->k->loops[n].first; r && partials; r = w->k->ins[r].next)
+        if (w->k->ins[r].op == VIR_step && !w->k->ins[r].dead)
+            w->shift[w->k->ins[r].imm] = by;
+}
+
+/* The same where all loops of the row have few steps: written out, and values wait in registers for later loops. */
+static void held_loop(pw *w, int n, text begin)
+{
+    const row_plan *l = w->plan;
+    text base, tail = { "" };
+    w->lanes = l->vec, w->gap = l->threads * l->vec, w->vloop = n, w->wide = true;
+    base = op3(w, C_q, "mad.lo.s64", op1(w, C_q, "cvt.u64.u32", w->me), imm_int(l->vec), begin);
+    if (l->n % w->gap) {
+        int64_t left = l->n - (int64_t)(l->steps - 1) * w->gap;
+        tail = test2(w, "lt", VT_i32, w->me, imm_int(left / l->vec));
+    }
+    lane_vars(w, n, base, l->steps);
+    wide_body(w, n, l->steps, tail);
+    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next)
+        if (w->k->ins[r].op == VIR_step && !w->k->ins[r].dead)
+            w->shift[w->k->ins[r].imm] = (text){ "" };
+    w->lanes = 1, w->wide = false;
 }
 
 /* A loop of one thread that takes elements one after the other, as a sum of columns does. */
 static int serial_ways(const pw *w, int n)
 {
-    loop_facts f = facts_of(w->k, n, w->u->opts.atomics);
-    int ways = w->per_thread && w->lanes == 1 && f.straight && !f.stores && f.loads ? VMAX : 1;
+    loop_facts f = ptx_facts(w->k, n, w->u->opts.atomics);
+    int ways = w->per_thread && !w->wide && f.straight && !f.stores && f.loads ? VMAX : 1;
     while (ways > 1 && ways * f.weight > 200)
         ways /= 2;
     return ways;
 }
 
-static int elements_a_thread(const loop_facts *f)
+/* Such a loop, `ways` iterations in flight: their loads come first. Reductions take their elements in the same order. */
+static void ways_loop(pw *w, int n, text begin, text end, int ways)
 {
-    int per = f->size ? MIN(16 / f->size, f->size == 1 ? 4 : VMAX) : 1;
-    while (per > 1 && per * f->weight > 500)
-        per /= 2;
-    return f->plain && !f->partials && !f->ordered ? per : 1;
+    text base = new_reg(w, C_q), last = new_reg(w, C_q), head = new_label(w), rest = new_label(w),
+         none = { "" };
+    int outer = w->vloop;
+    w->lanes = ways, w->vloop = n, w->wide = w->edge = true; /* lanes are no neighbours */
+    E(w, "mov.b64 %s, %s", base.s, begin.s);
+    put_label(w, head);
+    E(w, "add.s64 %s, %s, %d", last.s, base.s, ways - 1);
+    text p = test2(w, "ge", VT_i64, last, end);
+    E(w, "@%s bra %s", p.s, rest.s);
+    lane_vars(w, n, base, 1);
+    wide_body(w, n, 1, none);
+    E(w, "add.s64 %s, %s, %d", base.s, base.s, ways);
+    E(w, "bra %s", head.s);
+    put_label(w, rest);
+    w->lanes = 1, w->vloop = outer, w->wide = w->edge = false;
+    loop_text(w, n, base, end, imm_int(1));
+}
+
+/* The loop stores something when this text is run. */
+static bool stores_now(pw *w, int n)
+{
+    for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next)
+        if (w->k->ins[r].op == VIR_store && !w->k->ins[r].dead && !(w->held && w->plan->skip[r]))
+            return true;
+    return false;
 }
 
 /* --- scans: loops over indices, most of whose iterations are another warp's --- */
@@ -1214,7 +1528,7 @@ static bool reads_only(const vir *k, const vir_ins *in)
     case VIR_step:
     case VIR_fold:
     case VIR_part: return false;
-    case VIR_load: return k->bufs[buffer_of(k, in)].flags == VIR_IN;
+    case VIR_load: return k->bufs[ptx_buffer_of(k, in)].flags == VIR_IN;
     default: return true;
     }
 }
@@ -1239,7 +1553,7 @@ static scan_facts scan_of(const vir *k, int n, bool atomics)
     s.vector = s.lanes ? n : (int)k->ins[effect].imm;
     if (k->ins[effect].op != (s.lanes ? VIR_store : VIR_loop) || k->loops[s.vector].kind != LOOP_vector)
         return no;
-    loop_facts f = facts_of(k, s.vector, atomics);
+    loop_facts f = ptx_facts(k, s.vector, atomics);
     if (!f.plain || f.partials || f.ordered != s.lanes)
         return no;
     if (s.lanes)
@@ -1277,7 +1591,7 @@ static void scan_look(pw *w, int n, const scan_facts *s, text at, text lane, tex
         if (u)
             i = op2(w, C_q, "add.s64", i, imm_int(u * WARP));
         on[u] = test2(w, "lt", VT_i64, i, end);
-        E(w, "min.s64 %s, %s, %s", w->loopvar[n * VMAX].s, i.s, last.s); /* loads stay inside */
+        E(w, "min.s64 %s, %s, %s", w->loopvar[n * w->width].s, i.s, last.s); /* loads stay inside */
         memset(done, 0, (size_t)w->k->n);
         scan_value(w, n, s->on, done);
         if (s->on)
@@ -1311,11 +1625,11 @@ static int64_t apart(const vir *k, vir_ref lo, vir_ref to)
 /* May the whole warp take several iterations at once? Then a lane has its elements of a row in one access. */
 static bool scan_several(const vir *k, int n, const scan_facts *s, bool atomics)
 {
-    loop_facts f = facts_of(k, s->vector, atomics);
+    loop_facts f = ptx_facts(k, s->vector, atomics);
     vir_ref lo = k->loops[s->vector].begin, hi = k->ins[k->loops[s->vector].end].b;
     const vir_ins *to = &k->ins[hi];
     int64_t most = apart(k, lo, hi);
-    int per = elements_a_thread(&f);
+    int per = ptx_elements(&f);
     if (to->op == VIR_min)
         most = MIN(apart(k, lo, to->a), apart(k, lo, to->b));
     return per > 1 && per * f.weight * HITS <= 1000 && most <= per * WARP && k->ins[lo].region != n &&
@@ -1327,8 +1641,9 @@ static void mark_late(const vir *k, int n, bool *late)
 {
     for (vir_ref r = k->loops[n].first; r; r = k->ins[r].next) {
         const vir_ins *in = &k->ins[r];
-        late[r] = in->op == VIR_store || (in->op == VIR_load && k->bufs[buffer_of(k, in)].flags != VIR_IN) ||
-                  late[in->a] || late[in->b] || late[in->c] || late[in->d];
+        late[r] = in->op == VIR_store ||
+                  (in->op == VIR_load && k->bufs[ptx_buffer_of(k, in)].flags != VIR_IN) || late[in->a] ||
+                  late[in->b] || late[in->c] || late[in->d];
     }
 }
 
@@ -1344,10 +1659,10 @@ static void scan_next(pw *w, text var, text at, text mask)
 static void scan_hits(pw *w, int n, const scan_facts *s, text at, text mask)
 {
     const vir_loop_info *l = &w->k->loops[s->vector];
-    loop_facts f = facts_of(w->k, s->vector, w->u->opts.atomics);
-    int v = s->vector, per = elements_a_thread(&f);
-    size_t size = sizeof(text) * VMAX * (size_t)w->k->n;
-    text *was = w->reg, *reg[HITS], var[HITS], whole = { "" }, own = w->loopvar[n * VMAX];
+    loop_facts f = ptx_facts(w->k, s->vector, w->u->opts.atomics);
+    int v = s->vector, per = ptx_elements(&f);
+    size_t size = sizeof(text) * (size_t)w->width * (size_t)w->k->n;
+    text *was = w->reg, *reg[HITS], var[HITS], whole = { "" }, own = w->loopvar[n * w->width], none = { "" };
     text begin = val_reg(w, l->begin), end = val_reg(w, w->k->ins[l->end].b), ahead = new_label(w);
     text base = op3(w, C_q, "mad.lo.s64", op1(w, C_q, "cvt.u64.u32", w->lane), imm_int(per), begin);
     text stop = op2(w, C_q, "add.s64", base, imm_int(per));
@@ -1358,32 +1673,31 @@ static void scan_hits(pw *w, int n, const scan_facts *s, text at, text mask)
     w->vloop = v;
     for (int u = 0; u < HITS; u++) {
         w->reg = reg[u] = memcpy(mem_alloc(size), was, size);
-        w->loopvar[n * VMAX] = var[u] = new_reg(w, C_q);
+        w->loopvar[n * w->width] = var[u] = new_reg(w, C_q);
         scan_next(w, var[u], at, mask);
         for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next)
             if (!w->k->ins[r].dead && w->k->ins[r].op != VIR_loop)
                 statement(w, r);
         w->lanes = per;
-        whole = op2(w, C_p, "and.pred", whole, aligned(w, v, begin));
+        whole = op2(w, C_p, "and.pred", whole, aligned(w, v, begin, NULL));
         w->lanes = 1;
     }
-    for (int j = 0; j < per; j++)
-        E(w, "add.s64 %s, %s, %d", w->loopvar[v * VMAX + j].s, base.s, j);
+    w->lanes = per, w->wide = w->per_thread = true;
+    lane_vars(w, v, base, 1);
     E(w, "@!%s bra %s", whole.s, ahead.s);
-    w->lanes = per, w->per_thread = true;
     for (int u = 0; u < HITS; u++) {
-        w->reg = reg[u], w->loopvar[n * VMAX] = var[u];
-        wide_part(w, v, late, false);
+        w->reg = reg[u], w->loopvar[n * w->width] = var[u];
+        wide_part(w, v, 1, none, late, false);
     }
     put_label(w, ahead);
     barrier(w);
     for (int u = 0; u < HITS; u++) {
         text one = new_label(w), next = new_label(w);
-        w->reg = reg[u], w->loopvar[n * VMAX] = var[u];
+        w->reg = reg[u], w->loopvar[n * w->width] = var[u];
         E(w, "@!%s bra %s", whole.s, one.s);
-        w->lanes = per;
-        wide_part(w, v, late, true);
-        w->lanes = 1;
+        w->lanes = per, w->wide = true;
+        wide_part(w, v, 1, none, late, true);
+        w->lanes = 1, w->wide = false;
         E(w, "bra %s", next.s);
         put_label(w, one);
         loop_text(w, v, base, stop, imm_int(1));
@@ -1391,14 +1705,14 @@ static void scan_hits(pw *w, int n, const scan_facts *s, text at, text mask)
         barrier(w);
         free(reg[u]);
     }
-    w->reg = was, w->loopvar[n * VMAX] = own, w->per_thread = false;
+    w->reg = was, w->loopvar[n * w->width] = own, w->per_thread = false;
     free(late);
 }
 
 /* The iterations from `at` on whose bits are in mask, of which there are some; then out. */
 static void scan_body(pw *w, int n, const scan_facts *s, text at, text lane, text last, text mask, text out)
 {
-    text var = w->loopvar[n * VMAX];
+    text var = w->loopvar[n * w->width];
     if (s->lanes) {
         E(w, "min.s64 %s, %s, %s", var.s, op2(w, C_q, "add.s64", at, lane).s, last.s);
         text bit = op2(w, C_r, "and.b32", op2(w, C_r, "shr.u32", mask, w->lane), imm_int(1));
@@ -1460,7 +1774,7 @@ static void scan_loop(pw *w, int n, const scan_facts *s)
 static void vector_loop(pw *w, int n)
 {
     const vir_loop_info *l = &w->k->loops[n];
-    loop_facts f = facts_of(w->k, n, w->u->opts.atomics);
+    loop_facts f = ptx_facts(w->k, n, w->u->opts.atomics);
     text begin = val_reg(w, l->begin), end = val(w, l->end), one = imm_int(1);
     if (w->per_thread) {
         loop_text(w, n, begin, end, one);
@@ -1477,11 +1791,28 @@ static void vector_loop(pw *w, int n)
         w->ordered = 0;
         return;
     }
-    if (w->touched && f.stores)
+    if (w->touched && (w->held ? stores_now(w, n) : f.stores))
         barrier(w);
-    bool tiles = w->p->grid == PTX_tiles;
-    int per = elements_a_thread(&f), threads = tiles ? w->p->tile : f.partials ? w->npart : w->p->threads;
-    text mine = tiles ? op2(w, C_r, "and.b32", w->tid, imm_int(threads - 1)) : w->tid;
+    bool rows = w->plan->threads != 0;
+    if (rows && f.straight && (!f.partials || w->npart >= w->plan->threads)) {
+        w->per_thread = true;
+        if (w->held)
+            held_loop(w, n, begin);
+        else
+            steps_loop(w, n, &f, begin, end);
+        w->per_thread = false;
+        w->touched = true;
+        if (f.inout && !w->held)
+            barrier(w);
+        return;
+    }
+    bool tiles = w->p->grid == PTX_tiles && !rows;
+    int per = rows ? 1 : ptx_elements(&f), threads = rows    ? w->plan->threads
+                                                     : tiles ? w->p->tile
+                                                             : w->p->threads;
+    if (f.partials)
+        threads = MIN(threads, w->npart);
+    text mine = tiles ? op2(w, C_r, "and.b32", w->tid, imm_int(threads - 1)) : w->me;
     text me = op1(w, C_q, "cvt.u64.u32", mine), step = imm_int((int64_t)threads * per), over = { "" };
     if (w->p->grid == PTX_flat) {
         text b = new_reg(w, C_r), g = new_reg(w, C_r), x = new_reg(w, C_q);
@@ -1493,16 +1824,14 @@ static void vector_loop(pw *w, int n)
         E(w, "mul.wide.u32 %s, %s, %d", step.s, g.s, threads * per);
     }
     text first = op3(w, C_q, "mad.lo.s64", me, imm_int(per), begin);
-    if (f.partials && w->p->threads > w->npart) { /* the others have nothing to do */
+    if (f.partials && w->plan->threads > w->npart) { /* the others have nothing to do */
         over = new_label(w);
-        text p = test2(w, "ge", VT_i32, w->tid, imm_int(w->npart));
+        text p = test2(w, "ge", VT_i32, w->me, imm_int(w->npart));
         E(w, "@%s bra %s", p.s, over.s);
     }
     w->per_thread = true;
     if (per > 1)
         wide_loop(w, n, begin, end, first, step, per);
-    else if (ways_of(&f) > 1)
-        ways_loop(w, n, end, first, threads, ways_of(&f));
     else
         loop_text(w, n, first, end, step);
     w->per_thread = false;
@@ -1516,7 +1845,7 @@ static void vector_loop(pw *w, int n)
 /* The iteration that is this block's or this thread's; those that have none go to out. */
 static void take_iteration(pw *w, int n, text out)
 {
-    text r = w->loopvar[n * VMAX], lo = new_reg(w, C_q), hi = new_reg(w, C_q), b = new_reg(w, C_r);
+    text r = w->loopvar[n * w->width], lo = new_reg(w, C_q), hi = new_reg(w, C_q), b = new_reg(w, C_r);
     E(w, "ld.param.s64 %s, [%s_lo]", lo.s, w->name);
     E(w, "ld.param.s64 %s, [%s_hi]", hi.s, w->name);
     E(w, "mov.u32 %s, %%ctaid.x", b.s);
@@ -1524,7 +1853,7 @@ static void take_iteration(pw *w, int n, text out)
         text x = new_reg(w, C_q), t = op1(w, C_q, "cvt.u64.u32", w->tid);
         E(w, "mul.wide.u32 %s, %s, %d", x.s, b.s, w->p->threads);
         E(w, "add.s64 %s, %s, %s", r.s, x.s, t.s);
-    } else if (w->p->grid == PTX_tiles) {
+    } else if (w->p->grid == PTX_tiles) { /* of several rows; whole warps leave where a warp has one */
         text x = new_reg(w, C_q),
              t = op2(w, C_r, "shr.u32", w->tid, imm_int(__builtin_ctz((unsigned)w->p->tile)));
         E(w, "mul.wide.u32 %s, %s, %d", x.s, b.s, w->p->threads / w->p->tile);
@@ -1536,13 +1865,51 @@ static void take_iteration(pw *w, int n, text out)
     E(w, "@%s bra %s", p.s, out.s);
 }
 
+/* Buffers that held loops walk through are aligned: a predicate, "" where any address will do. */
+static text held_here(pw *w)
+{
+    const vir *k = w->k;
+    text all = { "" };
+    bool seen[256] = { false };
+    for (int i = 1; i < k->n && w->plan->vec > 1; i++) {
+        const vir_ins *in = &k->ins[i];
+        if (in->dead || !ptx_is_unit(in) || !k->loops[in->region].vector)
+            continue;
+        const vir_ins *p = &k->ins[in->a];
+        vir_ref base = p->op == VIR_ptr ? p->a : in->a;
+        int b = ptx_buffer_of(k, in);
+        if (b < (int)COUNT(seen) && seen[b])
+            continue;
+        if (b < (int)COUNT(seen))
+            seen[b] = true;
+        text x = val(w, base);
+        all = all.s[0] ? op2(w, C_q, "or.b64", all, x) : x;
+    }
+    if (!all.s[0])
+        return all;
+    return test2(w, "eq", VT_i64, op2(w, C_q, "and.b64", all, imm_int(15)), imm_int(0));
+}
+
 static void parallel_loop(pw *w, int n)
 {
     text out = new_label(w);
     if (w->p->grid != PTX_threads)
         take_iteration(w, n, out);
     w->per_thread = w->p->grid == PTX_threads;
-    region(w, n);
+    if (w->plan->steps) {
+        text slow = new_label(w), p = held_here(w);
+        if (p.s[0])
+            E(w, "@!%s bra %s", p.s, slow.s);
+        w->held = true;
+        region(w, n);
+        w->held = false;
+        if (p.s[0]) {
+            E(w, "bra %s", out.s);
+            put_label(w, slow);
+            region(w, n);
+        }
+    } else
+        region(w, n);
     w->per_thread = false;
     if (w->p->grid != PTX_threads)
         put_label(w, out);
@@ -1561,12 +1928,11 @@ static void loop(pw *w, int n)
         vector_loop(w, n);
     else {
         text begin = val_reg(w, l->begin), end = val(w, l->end);
-        int ways = serial_ways(w, n), outer = w->vloop;
+        int ways = serial_ways(w, n);
         if (ways > 1)
-            ways_loop(w, n, end, begin, 1, ways);
+            ways_loop(w, n, begin, end, ways);
         else
             loop_text(w, n, begin, end, imm_int(1));
-        w->vloop = outer;
     }
 }
 
@@ -1594,7 +1960,8 @@ static void statement(pw *w, vir_ref r)
     case VIR_get:
     case VIR_part: /* a copy: the variable goes on */
         x = new_reg(w, cls_of(in->type));
-        E(w, "mov.%s %s, %s", bits(in->type), x.s, in->op == VIR_get ? val(w, in->a).s : w->red[in->imm].s);
+        E(w, "mov.%s %s, %s", bits(in->type), x.s,
+          in->op == VIR_get ? val(w, in->a).s : w->red[in->imm * OWN].s);
         *slot(w, r) = x;
         return;
     case VIR_set:
@@ -1619,7 +1986,6 @@ static void region(pw *w, int n)
 /* --- kernels ---------------------------------------------------------------------------------- */
 static ptx_count count_of(const vir *k, int loop);
 
-/* Threads that an iteration of a short vector loop keeps busy; 0: not known, or a block of them. */
 /* The most elements that a loop has, where its text says so: from lo to a number, or to min(lo + a number, the end). -1: any. */
 static int64_t most_elements(const vir *k, int loop)
 {
@@ -1638,6 +2004,7 @@ static int64_t most_elements(const vir *k, int loop)
     return -1;
 }
 
+/* Threads that an iteration of a short vector loop keeps busy; 0: not known, or a block of them. */
 static int tile_of(const vir *k, int loop, int per, int threads)
 {
     int64_t most = most_elements(k, loop), n = most < 0 ? threads : (most + per - 1) / per;
@@ -1647,11 +2014,14 @@ static int tile_of(const vir *k, int loop, int per, int threads)
     return tile < threads ? tile : 0;
 }
 
-static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
+static int width_of(const row_plan *l) { return l->threads ? MAX(32, l->steps * l->vec) : VMAX; }
+
+static ptx_kernel lay_out(const vir *k, const ptx_opts *o, row_plan *l)
 {
     ptx_kernel p = { .threads = o->threads ? o->threads : 256, .per = 1, .grid = PTX_one };
     int vectors = 0, shared_out = 0, partials = 0, shared_loop = 0, scans = 0;
     bool parallel = false, outer_store = false, serial = false, inout = false;
+    *l = (row_plan){ .vec = 1, .own = 1 };
     for (int i = 1; i < k->nloops; i++) {
         if (k->ins[k->loops[i].ins].dead)
             continue;
@@ -1660,13 +2030,13 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
         scans += scan_of(k, i, o->atomics).is;
         if (k->loops[i].kind != LOOP_vector)
             continue;
-        loop_facts f = facts_of(k, i, o->atomics);
+        loop_facts f = ptx_facts(k, i, o->atomics);
         vectors++;
         partials += f.partials;
         shared_out += !f.ordered;
         inout |= f.inout;
         if (!f.ordered)
-            shared_loop = i, p.per = elements_a_thread(&f);
+            shared_loop = i, p.per = ptx_elements(&f);
     }
     for (int i = 1; i < k->n; i++)
         outer_store |= !k->ins[i].dead && k->ins[i].op == VIR_store && !k->loops[k->ins[i].region].vector;
@@ -1679,10 +2049,12 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o)
         p.grid = p.tile ? PTX_tiles : partials || shared_out || p.scan ? PTX_rows : PTX_threads;
     else if (vectors == 1 && shared_out == 1 && !partials && !outer_store && !serial)
         p.grid = PTX_flat;
-    if (partials) /* one partial result a thread */
-        p.threads = MAX(WARP, k->lanes * k->ways);
+    if (partials)
+        ptx_plan_rows(k, o, &p, k->lanes * k->ways, l);
     else if (p.scan || (p.grid == PTX_one && !shared_out))
         p.threads = WARP;
+    if (!l->threads && !p.scan && (p.grid == PTX_rows || p.grid == PTX_one))
+        l->threads = p.threads;
     if (p.grid == PTX_flat)
         p.count = count_of(k, shared_loop);
     p.nbufs = k->nbufs, p.nints = k->nints, p.nflts = k->nflts;
@@ -1741,8 +2113,7 @@ static void arguments(pw *w)
             continue;
         } else
             continue;
-        for (int u = 0; u < VMAX; u++)
-            w->reg[i * VMAX + u] = x;
+        w->reg[i * w->width] = x;
     }
 }
 
@@ -1753,7 +2124,8 @@ bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_er
     tp_err own = { 0 };
     if (!k->lanes)
         return err_set(err, ERR_internal, "kernel '%s' was not finished", k->name);
-    *out = lay_out(k, &u->opts);
+    row_plan plan;
+    *out = lay_out(k, &u->opts, &plan);
     pw w = { .u = u,
              .k = k,
              .o = &body,
@@ -1762,20 +2134,23 @@ bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_er
              .err = &own,
              .name = name,
              .p = out,
+             .plan = &plan,
              .lanes = 1 };
     w.npart = k->lanes * k->ways;
-    w.reg = mem_zalloc(sizeof(text) * VMAX * (size_t)k->n);
+    w.width = width_of(&plan);
+    w.reg = mem_zalloc(sizeof(text) * (size_t)w.width * (size_t)k->n);
+    w.shift = mem_zalloc(sizeof(text) * (size_t)(k->nreds + 1));
     w.lifted = u->opts.lift ? mem_zalloc(sizeof(text) * (size_t)k->n) : NULL;
-    w.red = mem_zalloc(sizeof(text) * 4 * (size_t)(k->nreds + 1));
-    w.loopvar = mem_zalloc(sizeof(text) * VMAX * (size_t)k->nloops);
+    w.red = mem_zalloc(sizeof(text) * 4 * OWN * (size_t)(k->nreds + 1));
+    w.loopvar = mem_zalloc(sizeof(text) * (size_t)w.width * (size_t)k->nloops);
     for (int i = 1; i < k->nloops; i++)
-        for (int j = 0; j < (k->loops[i].kind == LOOP_parallel ? 1 : VMAX); j++)
-            w.loopvar[i * VMAX + j] = new_reg(&w, C_q);
+        w.loopvar[i * w.width] = new_reg(&w, C_q);
     w.tid = new_reg(&w, C_r), w.lane = new_reg(&w, C_r), w.zero_p = new_reg(&w, C_p),
     w.shared = new_reg(&w, C_r);
     E(&w, "mov.u32 %s, %%tid.x", w.tid.s);
     E(&w, "and.b32 %s, %s, 31", w.lane.s, w.tid.s);
-    E(&w, "setp.eq.s32 %s, %s, 0", w.zero_p.s, w.tid.s);
+    w.me = plan.warp ? w.lane : w.tid;
+    E(&w, "setp.eq.s32 %s, %s, 0", w.zero_p.s, w.me.s);
     arguments(&w);
     size_t mark = body.n; /* the address of shared memory goes here when there is some */
     /* threads without an iteration read nothing: what is read ahead of the loop may be written in it */
@@ -1805,7 +2180,8 @@ bool ptx_add(ptx_unit *u, const vir *k, const char *name, ptx_kernel *out, tp_er
     } else if (err)
         *err = own;
     strbuf_free(&body);
-    free(w.reg), free(w.red), free(w.loopvar), free(w.lifted);
+    free(w.reg), free(w.red), free(w.loopvar), free(w.lifted), free(w.shift);
+    free(plan.same), free(plan.skip);
     return !err_is_set(&own);
 }
 

@@ -19,7 +19,7 @@
  *   PTX_tiles    PTX_rows of few elements: `tile` threads take an iteration of the parallel loop, a block takes several
  * Loops that add or store where an index points, in order, are scans (PTX_rows or PTX_one of one warp): lanes look at an
  * iteration each, and those that have something to do follow in order. What is another warp's costs a look.
- * The bits are those of vir_interp: reductions keep P partial results, one a thread, joined in its order. */
+ * The bits are those of vir_interp: reductions keep P partial results, a few a thread, joined in its order. */
 #ifndef TAPER_TARGET_CUDA_PTX_H
 #define TAPER_TARGET_CUDA_PTX_H
 #include "base/map.h"

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { FORMAT = 4, ENTRY = 64 }; /* of saved code; bytes of an entry's name */
+enum { FORMAT = 6, ENTRY = 64 }; /* of saved code; bytes of an entry's name */
 
 typedef struct image { /* machine code of a module; shared by its kernels, never freed */
     cuda_cubin bin;
@@ -334,7 +334,7 @@ const target target_cuda = {
     .name = "cuda",
     .level = "",
     .device = DEV_cuda,
-    .caps = { .ways = 16, /* 256 partial results of a long row: eight warps */
+    .caps = { .ways = 64, /* 1024 partial results of a long row: 128 threads of 8 neighbours */
               .strip = -1,
               .chunk = 1024,
               .column_chunk = 128, /* few rows are left for a thread: many blocks instead */
