@@ -1,7 +1,9 @@
 """Taper on CUDA, with PyTorch beside it where it is importable: milliseconds a call, and of the first call; then the ratio of the best
 of Taper to the best of PyTorch, and the geometric mean of those.
 
-  python3 bench/cuda.py [--torch] [--only WORD] [--small]     --small: models at sizes of tests, each called twice"""
+  python3 bench/cuda.py [--torch] [--only WORD] [--modes WORDS] [--small]
+
+--modes: which of eager,compiled,reduce-overhead (all). --small: models at sizes of tests, each called twice."""
 import argparse
 import math
 import os
@@ -155,10 +157,10 @@ def cases(small):
             yield title + (", training" if training else ""), lambda m, b=build, t=training: cm.make(m, b, small, t)
 
 
-def measure(name, m, case, small):
+def measure(name, m, case, small, modes):
     """(best milliseconds or None, text)"""
     best, row = None, []
-    for mode in MODES:
+    for mode in modes:
         try:
             f = case(m)(mode)
             if small:
@@ -178,8 +180,10 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--torch", action="store_true")
     ap.add_argument("--only", default="")
+    ap.add_argument("--modes", default=",".join(MODES))
     ap.add_argument("--small", action="store_true")
     a = ap.parse_args()
+    modes = [m for m in MODES if m in a.modes.split(",")]
     import taper
     if not taper.cuda.is_available():
         print("bench: skipped, there is no GPU")
@@ -193,7 +197,7 @@ def main():
     for title, case in cases(a.small):
         if a.only and a.only not in title:
             continue
-        got = [measure(name, m, case, a.small) for name, m in libs]
+        got = [measure(name, m, case, a.small, modes) for name, m in libs]
         row = sum((r for _, r in got), [])
         if len(got) > 1 and got[0][0] and got[1][0]:
             ratios.append(got[0][0] / got[1][0])

@@ -235,3 +235,17 @@ def test_modules_do_not_make_one_another_dynamic():
     for cls, size in ((First, (8, 5)), (Second, (2, 7)), (First, (4, 6))):  # one's own sizes that changed are symbols
         taper.compile(cls(), backend=backend)(taper.ones(*size))
     assert seen == [False, False, True], seen
+
+
+def test_a_dimension_that_is_one_in_the_example():
+    """The stride of a size that happens to be 1 at first says nothing of the graph, and is right for other sizes."""
+    def f(a):
+        a[::2] *= 2
+        return a[::2].clone(), a + 1
+    for backend in ("eager", "aot_eager", "inductor"):
+        dynamo.reset()
+        c = taper.compile(f, backend=backend, dynamic=True)
+        for n in (2, 3, 7, 1, 2, 8):
+            x, y = taper.arange(float(n)), taper.arange(float(n))
+            for p, q in zip(c(x), f(y)):
+                assert taper.equal(x, y) and taper.equal(p, q) and (n < 3 or p.stride() == q.stride()), (backend, n, p, q)
