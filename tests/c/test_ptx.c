@@ -483,6 +483,25 @@ static vir *row_many(arena *a, vir_mem x, vir_mem w, vir_mem y, int64_t n,
     return f.k;
 }
 
+static vir *row_columns(arena *a, vir_mem x, vir_mem w, vir_mem y, int64_t n,
+                        bool known) /* a sum of the row, and a serial one at each element */
+{
+    row_frame f = row_begin(a, "columns", x, w, y, VIR_OUT, n, known);
+    int sum = vir_red(f.k, RED_sum, VT_f32), col;
+    vir_step(f.k, sum, row_load(&f), 0);
+    vir_end(f.k);
+    vir_ref all = vir_fold(f.k, sum);
+    row_load(&f);
+    col = vir_red(f.k, RED_sum, VT_f32);
+    vir_ref q = vir_loop(f.k, LOOP_serial, vir_int(f.k, 0), vir_int(f.k, 11));
+    q = vir_mul(f.k, vir_modf(f.k, q, vir_int(f.k, 3)), f.n);
+    vir_step(f.k, col, vir_load(f.k, f.w, vir_add(f.k, q, f.i), 0), 0);
+    vir_end(f.k);
+    vir_store(f.k, f.y, f.at, vir_add(f.k, vir_fold(f.k, col), all), 0);
+    vir_end(f.k), vir_end(f.k);
+    return f.k;
+}
+
 static void row_fill(vir_mem m, void *p, size_t n, uint64_t s)
 {
     for (size_t i = 0; i < n; i++) {
@@ -514,6 +533,8 @@ TEST(ptx_rows)
         { "entropy bf16 f32", VM_bf16, VM_f32, VM_f32, row_entropy },
         { "many f32", VM_f32, VM_f32, VM_f32, row_many },
         { "many f16", VM_f16, VM_bf16, VM_f32, row_many },
+        { "columns f32", VM_f32, VM_f32, VM_f32, row_columns },
+        { "columns bf16", VM_bf16, VM_f16, VM_bf16, row_columns },
     };
     static const struct {
         int64_t n;
