@@ -181,31 +181,48 @@ static int64_t parts_of(const target_caps *caps, const ir_node *n)
     return parts >= caps->parts_least ? parts : 0;
 }
 
-/* A sum over the first dimensions of many rows: the same, with columns. */
+/* Is it a sum over all dimensions but that of the channels, which come last in memory? */
+static bool sums_to_channels(const ir_node *n, const tp_tensor *x)
+{
+    memfmt f = x->ndim == 4 ? MF_channels_last : x->ndim == 5 ? MF_channels_last_3d : MF_contiguous;
+    uint64_t seen = 0;
+    if (f == MF_contiguous || n->arg[1].n != x->ndim - 1 || !tensor_is_contiguous_as(x, f))
+        return false;
+    for (int i = 0; i < n->arg[1].n; i++)
+        seen |= 1ull << dim_arg_of(n->arg[1].ints[i], x->ndim);
+    return seen == ((1ull << x->ndim) - 1 - 2);
+}
+
+/* A sum over the first dimensions of many rows: the same, with columns. Groups are of whole first dimensions and a share of the
+ * next one, so that nobody divides to find a row. */
 static int64_t column_parts_of(const target_caps *caps, const ir_node *n)
 {
     enum { LEAST_ROWS = 16 }; /* of a part */
     const tp_tensor *x = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL, *y = ir_type(n);
     if (!caps->column_parts || n->op != OP_sum_dim_IntList || n->arg[1].kind != VAL_ints || !x || !y ||
-        !n->arg[1].n || n->arg[1].n >= x->ndim || !sym_all_const(x->size, x->ndim) ||
-        !tensor_is_contiguous(x) || !dtype_is_float((dtype)x->dt) || !dtype_is_float((dtype)y->dt))
+        !n->arg[1].n || n->arg[1].n >= x->ndim || !sym_all_const(x->size, x->ndim) || !x->numel ||
+        !dtype_is_float((dtype)x->dt) || !dtype_is_float((dtype)y->dt))
         return 0;
-    int64_t rows = 1, most = caps->column_parts;
+    bool channels = sums_to_channels(n, x);
+    int64_t rows = 1, size[TP_MAX_DIMS];
     uint64_t seen = 0;
     for (int i = 0; i < n->arg[1].n; i++)
         seen |= 1ull << dim_arg_of(n->arg[1].ints[i], x->ndim);
-    if (seen != (1ull << n->arg[1].n) - 1)
+    if (!channels && (!tensor_is_contiguous(x) || seen != (1ull << n->arg[1].n) - 1))
         return 0;
     for (int i = 0; i < n->arg[1].n; i++)
-        rows *= x->size[i];
-    if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth || !x->numel ||
+        rows *= size[i] = x->size[channels && i ? i + 1 : i];
+    if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth ||
         (caps->column_enough && x->numel / rows >= (int64_t)caps->column_enough * caps->column_chunk))
         return 0;
     /* both sums wait for their rows one after the other; the first has more to read */
-    int64_t best = 0;
-    for (int64_t k = 4; k <= MIN(most, rows / LEAST_ROWS); k++)
-        if (rows % k == 0 && (!best || 3 * (rows / k) + k < 3 * (rows / best) + best))
-            best = k;
+    int64_t best = 0, before = 1, most = MIN((int64_t)caps->column_parts, rows / LEAST_ROWS);
+    for (int i = 0; i < n->arg[1].n; before *= size[i++])
+        for (int64_t d = 1; d <= size[i] && before * d <= most; d++) {
+            int64_t k = before * d;
+            if (size[i] % d == 0 && k > 3 && (!best || 3 * (rows / k) + k < 3 * (rows / best) + best))
+                best = k;
+        }
     return best;
 }
 
@@ -217,7 +234,7 @@ static int64_t batch_parts_of(const target_caps *caps, const ir_node *n)
         n->arg[1].n < 2 || n->arg[1].n >= x->ndim || x->ndim + 1 > TP_MAX_DIMS ||
         !sym_all_const(x->size, x->ndim) || !tensor_is_contiguous(x) || !dtype_is_float((dtype)x->dt) ||
         !dtype_is_float((dtype)y->dt) || !y->numel || y->numel >= caps->few_results ||
-        x->numel / y->numel < caps->parts_worth)
+        x->numel < caps->parts_worth || x->numel / y->numel < 2048)
         return 0;
     bool first = false;
     for (int i = 0; i < n->arg[1].n; i++)
@@ -229,13 +246,13 @@ static int64_t batch_parts_of(const target_caps *caps, const ir_node *n)
 }
 
 /* x as (parts, rows of each, ...), summed over what n sums over but its parts, in floats; then over the parts; as n's result. */
-static bool sum_by_parts(planner *pl, ir_node *n, const symint *size, int ndim, const symint *dims, int ndims,
-                         int64_t parts)
+static bool sum_by_parts(planner *pl, ir_node *n, ir_node *x, const symint *size, int ndim,
+                         const symint *dims, int ndims, int64_t parts)
 {
     const tp_tensor *y = ir_type(n);
     dtype dt = (dtype)y->dt, wide = dt == DT_f64 ? DT_f64 : DT_f32;
     symint zero = 0;
-    ir_node *m = n->arg[0].node;
+    ir_node *m = x;
     for (int k = 0; k < 4; k++) {
         tp_val of = { .kind = VAL_node, .node = m };
         m = k == 1 || k == 2
@@ -262,8 +279,19 @@ static bool columns_by_parts(planner *pl, ir_node *n, int64_t parts)
 {
     const tp_tensor *x = ir_type(n->arg[0].node), *y = ir_type(n);
     int64_t columns = shape_numel(y->ndim, y->size);
-    symint size[3] = { parts, x->numel / columns / parts, columns }, dim = 1;
-    return sum_by_parts(pl, n, size, 3, &dim, 1, parts);
+    symint size[3] = { parts, x->numel / columns / parts, columns }, dim = 1, last[TP_MAX_DIMS] = { 0 };
+    if (!tensor_is_contiguous(x)) { /* channels come last in memory: so they do in the view */
+        for (int i = 1; i < x->ndim; i++)
+            last[i] = i < x->ndim - 1 ? i + 1 : 1;
+        ir_node *m = ir_build(pl->g, OP_permute, OPV_fn, (tp_val[]){ n->arg[0], vIs(last, x->ndim) }, 2,
+                              pl->c->err);
+        if (!m)
+            return false;
+        m->loc = n->loc;
+        ir_insert_before(pl->g, n, m);
+        return sum_by_parts(pl, n, m, size, 3, &dim, 1, parts);
+    }
+    return sum_by_parts(pl, n, n->arg[0].node, size, 3, &dim, 1, parts);
 }
 
 static bool batches_by_parts(planner *pl, ir_node *n, int64_t parts)
@@ -273,7 +301,7 @@ static bool batches_by_parts(planner *pl, ir_node *n, int64_t parts)
     memcpy(size + 2, x->size + 1, sizeof *size * (size_t)(x->ndim - 1));
     for (int i = 0; i < n->arg[1].n; i++)
         dims[i] = dim_arg_of(n->arg[1].ints[i], x->ndim) + 1;
-    return sum_by_parts(pl, n, size, x->ndim + 1, dims, n->arg[1].n, parts);
+    return sum_by_parts(pl, n, n->arg[0].node, size, x->ndim + 1, dims, n->arg[1].n, parts);
 }
 
 bool rewrite_by_parts(planner *pl, ir_node *n, ir_node **next)

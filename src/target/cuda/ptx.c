@@ -1793,7 +1793,7 @@ static void vector_loop(pw *w, int n)
     }
     if (w->touched && (w->held ? stores_now(w, n) : f.stores))
         barrier(w);
-    bool rows = w->plan->threads != 0;
+    bool rows = w->plan->threads && w->plan->sums;
     if (rows && f.straight && (!f.partials || w->npart >= w->plan->threads)) {
         w->per_thread = true;
         if (w->held)
@@ -2055,6 +2055,7 @@ static ptx_kernel lay_out(const vir *k, const ptx_opts *o, row_plan *l)
         p.threads = WARP;
     if (!l->threads && !p.scan && (p.grid == PTX_rows || p.grid == PTX_one))
         l->threads = p.threads;
+    l->sums = partials > 0;
     if (p.grid == PTX_flat)
         p.count = count_of(k, shared_loop);
     p.nbufs = k->nbufs, p.nints = k->nints, p.nflts = k->nflts;

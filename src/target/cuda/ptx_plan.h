@@ -24,6 +24,7 @@ typedef struct loop_facts {
  * result j of a reduction is where element j is, so a thread has `own` of them. */
 typedef struct row_plan {
     int threads, vec, own;
+    bool sums;     /* the kernel has reductions with partial results: else a loop is shared out plainly */
     int steps;     /* held: of each loop, so that values stay in registers; else 0      */
     int64_t n;     /* held: elements                                                    */
     bool warp;     /* a row is a warp's: no barriers of the block                       */
