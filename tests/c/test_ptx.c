@@ -560,8 +560,10 @@ TEST(ptx_rows)
                 f.k->ways = shapes[s].ways;
                 f.elems = (size_t)(n * rows) + 8;
                 snprintf(name, sizeof name, "k%zu_%d", s, known);
+                bool assembled = (2 * s + (size_t)known + c) % 4 ==
+                                 0; /* each length in some cases: it takes long */
                 if (!vir_finish(f.k, &err) || !ptx_add(&u, f.k, "k", &p, &err) ||
-                    !ptx_add(&all, f.k, name, &p, &err)) {
+                    (assembled && !ptx_add(&all, f.k, name, &p, &err))) {
                     test_fail(__FILE__, __LINE__, "%s: %s", r->name, err.msg);
                     return;
                 }
@@ -569,6 +571,8 @@ TEST(ptx_rows)
                 warps += strstr(strbuf_str(&text), "bar.warp.sync") != NULL;
                 ptx_module *m = ptx_parse(strbuf_str(&text), &err);
                 for (int off = 0; off < 3 && m; off++) { /* all aligned, none, the first not */
+                    if (n > 1024 && off != (int)((s + c) % 3))
+                        continue;
                     void **bufs = arena_zalloc(&a, sizeof *bufs * (size_t)f.k->nbufs);
                     for (int b = 0; b < f.k->nbufs; b++) {
                         size_t size = vir_mem_size(f.k->bufs[b].mem);
