@@ -1,6 +1,9 @@
 /* pool.c - see pool.h.
- * A job is posted by publishing one 64-bit ticket: serial << 32 | next part << 16 | parts. Claiming a part
- * is a compare-and-swap on it. A job cannot end before its claimed parts do, so its description is stable
+ * A job is posted by publishing one 64-bit ticket: serial << 32 | lots << 16 | parts. Its parts are dealt out in as many
+ * lots as threads are called, one after the other: thread i takes those of lot i, in job after job the same share of the
+ * same arrays, so that they are still in its cache. Whoever is done takes parts of the others, from their ends.
+ * A lot is one 64-bit word: serial << 32 | next part << 16 | end. One with an older serial has not been touched yet.
+ * Claiming a part is a compare-and-swap on it. A job cannot end before its claimed parts do, so its description is stable
  * from a successful claim until that part is counted done; a late worker merely fails to claim.
  * Sleepers are woken as a tree: whoever starts a job wakes four workers, and each of them four more. */
 #define _GNU_SOURCE
@@ -25,7 +28,12 @@ ALONE static _Atomic bool busy;       /* a job is running */
 ALONE static _Atomic int want;        /* threads a job may use; 0: not decided yet */
 static _Atomic int n_called;          /* of these, how many the current job is for */
 static _Atomic uint32_t n_forks;      /* how many forks lie between the first process and this one */
-ALONE static struct {                 /* the current job: written before the ticket, read after a claim */
+typedef struct lot {
+    ALONE _Atomic uint64_t word;
+} lot;
+static lot lots[POOL_MAX];
+static uint64_t lots_cleared; /* the serial when no lot was older */
+ALONE static struct {         /* the current job: written before the ticket, read after a claim */
     pool_fn *fn;
     void *arg;
     int64_t n, grain, blocks;
@@ -44,6 +52,7 @@ static bed beds[POOL_MAX]; /* of worker i, made when it is hired */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local int my_index;
 static _Thread_local bool inside;
+static _Thread_local uint64_t seen; /* the last serial this worker looked for work in */
 
 static inline void relax(void)
 {
@@ -74,7 +83,7 @@ static void after_fork_child(void)
     my_index = 0;
     atomic_store(&caller_asleep, false);
     atomic_store(&busy, false);
-    /* Keep the serial, drop the parts: nothing is left to claim. */
+    /* Keep the serial, drop the lots: nothing is left to claim. */
     atomic_store(&ticket, atomic_load(&ticket) & ~(uint64_t)0xffffffff);
     atomic_fetch_add(&n_forks, 1);
 }
@@ -109,16 +118,40 @@ static void run_part(uint32_t i)
     job.fn(job.arg, from * job.grain, to == job.blocks ? job.n : to * job.grain);
 }
 
-static bool has_part(uint64_t t) { return ((t >> 16) & 0xffff) < (t & 0xffff); }
-
-/* The next unclaimed part of the current job, or -1. */
-static int claim(void)
+static uint64_t word(uint64_t serial, uint64_t next, uint64_t end) { return serial << 32 | next << 16 | end; }
+static int64_t lot_begin(uint64_t t, int64_t i)
 {
-    uint64_t t = atomic_load_explicit(&ticket, memory_order_acquire);
-    while (has_part(t))
-        if (atomic_compare_exchange_weak_explicit(&ticket, &t, t + (1u << 16), memory_order_acq_rel,
-                                                  memory_order_acquire))
-            return (int)((t >> 16) & 0xffff);
+    return i * (int64_t)(t & 0xffff) / (int64_t)((t >> 16) & 0xffff);
+}
+
+/* A part of lot i in the job of ticket t: the first one left for its owner, the last one for others; or -1. */
+static int claim_from(uint64_t t, int i, bool mine)
+{
+    uint64_t was = atomic_load_explicit(&lots[i].word, memory_order_acquire), now;
+    uint64_t next, end;
+    do {
+        if ((int32_t)((was >> 32) - (t >> 32)) > 0)
+            return -1;
+        bool fresh = was >> 32 != t >> 32;
+        next = fresh ? (uint64_t)lot_begin(t, i) : (was >> 16) & 0xffff;
+        end = fresh ? (uint64_t)lot_begin(t, i + 1) : was & 0xffff;
+        if (next >= end)
+            return -1;
+        now = mine ? word(t >> 32, next + 1, end) : word(t >> 32, next, end - 1);
+    } while (!atomic_compare_exchange_weak_explicit(&lots[i].word, &was, now, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    return (int)(mine ? next : end - 1);
+}
+
+/* The next part of the job of ticket t for this thread, or -1. Lots are looked through from its own on; *from is where. */
+static int claim(uint64_t t, int *from)
+{
+    int n = (int)((t >> 16) & 0xffff);
+    for (; *from < n && atomic_load_explicit(&ticket, memory_order_acquire) == t; ++*from) {
+        int part = claim_from(t, (my_index + *from) % n, *from == 0);
+        if (part >= 0)
+            return part;
+    }
     return -1;
 }
 
@@ -153,7 +186,7 @@ static bool spin_until(bool (*done)(void), int64_t ns)
 }
 
 static uint64_t serial(void) { return atomic_load(&ticket) >> 32; }
-static bool work_waits(void) { return has_part(atomic_load_explicit(&ticket, memory_order_acquire)); }
+static bool job_posted(void) { return atomic_load_explicit(&ticket, memory_order_acquire) >> 32 != seen; }
 static bool job_done(void) { return atomic_load_explicit(&n_done, memory_order_acquire) >= job.parts; }
 
 /* Wakes those of the current job whom thread i has to. */
@@ -178,7 +211,7 @@ static int64_t sleep_in(bed *b, int64_t spun)
     int64_t since = clock_ns();
     pthread_mutex_lock(&b->lock);
     atomic_store(&b->asleep, true);
-    for (uint64_t slept = serial(); serial() == slept && (not_wanted() || !work_waits());)
+    while (serial() == seen)
         pthread_cond_wait(&b->wake, &b->lock);
     atomic_store(&b->asleep, false);
     pthread_mutex_unlock(&b->lock);
@@ -190,14 +223,14 @@ static void *worker(void *index)
     my_index = (int)(intptr_t)index;
     inside = true;
     int64_t spin = SPIN_NS;
-    for (uint64_t seen = 0;;) {
-        if (not_wanted() || !spin_until(work_waits, spin))
+    for (;;) {
+        if (not_wanted() || !spin_until(job_posted, spin))
             spin = sleep_in(&beds[my_index], spin);
-        if (serial() != seen) {
-            seen = serial();
-            wake_some(my_index);
-        }
-        for (int i; !not_wanted() && (i = claim()) >= 0;) {
+        uint64_t t = atomic_load_explicit(&ticket, memory_order_acquire);
+        seen = t >> 32;
+        wake_some(my_index);
+        int from = 0;
+        for (int i; my_index < (int)((t >> 16) & 0xffff) && (i = claim(t, &from)) >= 0;) {
             run_part((uint32_t)i);
             count_done();
         }
@@ -270,6 +303,16 @@ bool pool_sync(tp_err *err)
     return !had;
 }
 
+/* Serials are compared by their difference, which must not come round: a lot that was not dealt for so long is renewed. */
+static void forget_lots(uint64_t serial)
+{
+    if ((uint32_t)(serial - lots_cleared) < 1u << 30)
+        return;
+    for (int i = 0; i < POOL_MAX; i++)
+        atomic_store_explicit(&lots[i].word, word((uint32_t)(serial - 1), 0, 0), memory_order_relaxed);
+    lots_cleared = serial;
+}
+
 static void run_job(int64_t n, int64_t grain, int64_t most_parts, pool_fn *fn, void *arg)
 {
     int threads = pool_threads();
@@ -285,13 +328,17 @@ static void run_job(int64_t n, int64_t grain, int64_t most_parts, pool_fn *fn, v
     job.grain = grain;
     job.blocks = n / grain + (n % grain != 0);
     job.parts = (uint32_t)MIN(most_parts ? most_parts : threads, job.blocks);
-    atomic_store_explicit(&n_called, MIN(MIN(n_workers + 1, threads), (int)job.parts), memory_order_relaxed);
+    int called = MIN(MIN(n_workers + 1, threads), (int)job.parts), from = 0;
+    uint64_t t = word((uint32_t)(serial() + 1), (uint64_t)called, job.parts);
+    forget_lots(t >> 32);
+    atomic_store_explicit(&n_called, called, memory_order_relaxed);
     atomic_store_explicit(&n_done, 0, memory_order_relaxed);
     /* Part 0 is the caller's from the start. */
-    atomic_store_explicit(&ticket, (serial() + 1) << 32 | 1u << 16 | job.parts, memory_order_seq_cst);
+    atomic_store_explicit(&lots[0].word, word(t >> 32, 1, (uint64_t)lot_begin(t, 1)), memory_order_relaxed);
+    atomic_store_explicit(&ticket, t, memory_order_seq_cst);
     wake_some(0);
     inside = true;
-    for (int i = 0; i >= 0; i = claim()) {
+    for (int i = 0; i >= 0; i = claim(t, &from)) {
         run_part((uint32_t)i);
         count_done();
     }

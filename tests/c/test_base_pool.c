@@ -67,6 +67,33 @@ TEST(pool_takes_each_index_by_itself)
     pool_each(0, touch, NULL);
 }
 
+/* The caller's lot is the first one: it begins every job with the same part, and others take its parts only from the end. */
+static _Atomic int64_t first_of_caller;
+static void note_first(void *arg, int64_t b, int64_t e)
+{
+    int64_t none = -1;
+    if (pool_thread() == 0)
+        atomic_compare_exchange_strong(&first_of_caller, &none, b);
+    touch(arg, b, e);
+}
+
+TEST(pool_deals_the_same_lots_again)
+{
+    static cover c;
+    int old = pool_threads();
+    for (int round = 0; round < 200; round++) { /* as many lots as threads, more and fewer in turns */
+        memset(&c, 0, sizeof c);
+        c.grain = 1;
+        pool_set_threads(2 + round * 5 % 7);
+        atomic_store(&first_of_caller, -1);
+        pool_each(N, note_first, &c);
+        CHECK_INT(atomic_load(&first_of_caller), 0);
+        for (int i = 0; i < N; i++)
+            CHECK_INT(c.hits[i], 1);
+    }
+    pool_set_threads(old);
+}
+
 static void inner(void *arg, int64_t b, int64_t e) { atomic_fetch_add((_Atomic int64_t *)arg, e - b); }
 static void outer(void *arg, int64_t b, int64_t e)
 {
