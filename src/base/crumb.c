@@ -56,6 +56,7 @@ void crumb_put(const char *stage, const char *what)
     page->n++;
     page->nbuf = 0;
     page->node[0] = 0;
+    page->eager[0] = 0;
     page->signal = 0;
     snprintf(page->stage, sizeof page->stage, "%s", stage);
     snprintf(page->what, sizeof page->what, "%s", what ? what : "");
@@ -65,6 +66,17 @@ void crumb_put_function(const char *name)
 {
     if (page)
         snprintf(page->function, sizeof page->function, "%s", name);
+}
+
+void crumb_put_eager(const char *op)
+{
+    if (crumb_state < 0)
+        begin();
+    if (!page || (page->stage[0] && strcmp(page->stage, CRUMB_PROGRAM)))
+        return;
+    page->n++;
+    snprintf(page->stage, sizeof page->stage, "%s", CRUMB_PROGRAM);
+    snprintf(page->eager, sizeof page->eager, "%s", op ? op : "");
 }
 
 void crumb_put_node(const char *name, const char *file, int line)
@@ -93,9 +105,9 @@ bool crumb_read(const char *path, crumb *out)
     bool ok = fd >= 0 && read(fd, out, sizeof *out) == (ssize_t)sizeof *out && out->stage[0];
     if (fd >= 0)
         close(fd);
-    char *const text[] = { out->stage + sizeof out->stage, out->what + sizeof out->what,
+    char *const text[] = { out->stage + sizeof out->stage,       out->what + sizeof out->what,
                            out->function + sizeof out->function, out->node + sizeof out->node,
-                           out->file + sizeof out->file };
+                           out->file + sizeof out->file,         out->eager + sizeof out->eager };
     for (size_t i = 0; i < COUNT(text); i++)
         text[i][-1] = 0;
     out->nbuf = MIN(MAX(out->nbuf, 0), (int)CRUMB_BUFFERS);

@@ -17,7 +17,8 @@ typedef struct crumb {
     char node[80];      /* the node or instruction that it works on, or empty */
     char file[200];     /* the user's line */
     int line;
-    int nbuf; /* memory that a kernel was given */
+    char eager[80]; /* between compiled functions: the operator that runs, or empty */
+    int nbuf;       /* memory that a kernel was given */
     struct {
         uint64_t at, bytes;
         char name[24];
@@ -30,6 +31,7 @@ typedef struct crumb {
 extern int crumb_state; /* private: -1 not asked yet, 0 off, 1 on */
 void crumb_put(const char *stage, const char *what);
 void crumb_put_function(const char *name); /* the one that is called now */
+void crumb_put_eager(const char *op);
 void crumb_put_node(const char *name, const char *file, int line);
 void crumb_put_buffer(const char *name, const void *at, size_t bytes);
 static inline void crumb_drop(const char *stage, const char *what)
@@ -42,6 +44,12 @@ static inline void crumb_node(const char *name, const char *file, int line)
 {
     if (TP_UNLIKELY(crumb_state > 0))
         crumb_put_node(name, file, line);
+}
+/* An operator begins, or ends (NULL); noted between compiled functions only, whose own crumbs say more. */
+static inline void crumb_eager(const char *op)
+{
+    if (TP_UNLIKELY(crumb_state))
+        crumb_put_eager(op);
 }
 static inline bool crumb_on(void) { return TP_UNLIKELY(crumb_state > 0); }
 bool crumb_read(const char *path, crumb *out); /* false: there is none */

@@ -1,6 +1,7 @@
 /* cmd_doctor.c - taper doctor SCRIPT: the troubleshooting guide, carried out. Runs the script without the compiler, with it,
  * one stage at a time, and with every result compared; what it prints and how it ends is compared, too. What fails is saved,
  * minified and bisected. One sentence says what is wrong, the evidence follows. */
+#define _GNU_SOURCE /* memmem */
 #include "cli/doctor.h"
 #include "base/file.h"
 #include "debug/bisect.h"
@@ -177,6 +178,66 @@ static void blame_own_backend(doctor *d, const proc_result *with)
                                 : "It ends the process, as `sys.exit()` does.");
 }
 
+/* The user's line in a traceback of Python's fault handler, into b. */
+static void line_of_crash(const char *text, strbuf *b)
+{
+    static const char mark[] = "  File \"";
+    for (const char *s = strstr(text, mark); s; s = strstr(s + 1, mark)) {
+        const char *file = s + strlen(mark), *end = strchr(file, '"'),
+                   *line = end ? strstr(end, ", line ") : NULL;
+        if (!line || line != end + 1 || memmem(file, (size_t)(end - file), "/taper/", 7))
+            continue;
+        char *path = mem_strndup(file, (size_t)(end - file));
+        doc_source_line(path, atoi(line + 7), b);
+        free(path);
+        return;
+    }
+}
+
+/* The program crashes or hangs in an operator of ours, without the compiler: which, on which line, and what helps. False with err. */
+static bool eager_crash(doctor *d, bool *found, tp_err *err)
+{
+    static const struct {
+        const char *var, *stage;
+    } ways[] = {
+        { "TAPER_EMITTER=interpreter",
+          "machine code: interpreted, the kernel of '%s' that eager and compiled code share does not %s" },
+        { "TAPER_PRODUCTS=blas", "products: the emitted tiles of '%s'; with BLAS it does not %s" },
+        { "TAPER_NUM_THREADS=1", "threads: on one thread '%s' does not %s" }
+    };
+    proc_result r = { 0 };
+    crumb at = { 0 };
+    const char *fails = d->plain.timed_out ? "hang" : "crash";
+    *found = false;
+    if (!doc_run(d, "without the compiler, to see where it ends",
+                 (const char *[]){ "TAPER_COMPILE_DISABLE=1", "PYTHONFAULTHANDLER=1", NULL }, &r, err))
+        return false;
+    bool same = r.status == d->plain.status || (r.timed_out && d->plain.timed_out);
+    *found = same && crumb_read(d->crumbs, &at) && at.eager[0];
+    if (*found) {
+        strbuf how = { 0 };
+        proc_describe(&how, &r);
+        doc_set(&d->wrong, "eager execution fails, with and without the compiler: '%s' ends the process: %s",
+                at.eager, strbuf_str(&how));
+        doc_set(&d->stage, "the eager kernel of '%s'", at.eager);
+        doc_set(&d->operators, "%s", at.eager);
+        line_of_crash(strbuf_str(&r.err), &d->place);
+        strbuf_free(&how);
+    }
+    proc_result_free(&r);
+    for (size_t i = 0; *found && i < COUNT(ways) && !d->around.n; i++) {
+        if (!doc_step(d, ways[i].var, (const char *[]){ ways[i].var, "TAPER_COMPILE_DISABLE=1", NULL }, &r,
+                      err))
+            return false;
+        if (r.status >= 0 && !r.timed_out) {
+            doc_set(&d->stage, ways[i].stage, at.eager, fails);
+            doc_set(&d->around, "%s", ways[i].var);
+        }
+        proc_result_free(&r);
+    }
+    return true;
+}
+
 /* Two runs without the compiler. False with err; *decided: they already say all. */
 static bool run_plain(doctor *d, strbuf *how, bool *decided, tp_err *err)
 {
@@ -195,7 +256,12 @@ static bool run_plain(doctor *d, strbuf *how, bool *decided, tp_err *err)
         strbuf_add(how, "runs");
     doc_record(d, "without the compiler", strbuf_str(how), &d->plain);
     *decided = d->plain.timed_out || d->plain.status != d->also.status;
-    if (*decided) {
+    bool ours = false;
+    if (d->plain.timed_out && d->plain.wall_ns < d->timeout * 1000000 && !eager_crash(d, &ours, err))
+        return false;
+    if (ours)
+        d->status = DOC_fault;
+    else if (*decided) {
         d->status = DOC_undecided;
         doc_set(&d->wrong, "%s",
                 d->plain.timed_out
@@ -325,6 +391,14 @@ static bool examine(doctor *d, tp_err *err)
     }
     if (!doc_step(d, "as it is", NULL, &with, err))
         goto done;
+    bool ours = false;
+    if (d->plain.status < 0 && !eager_crash(d, &ours, err))
+        goto done;
+    if (ours) {
+        d->status = DOC_fault;
+        ok = true;
+        goto done;
+    }
     if (d->plain.status && !doc_wrong(d, &with)) {
         unlink(d->audit); /* an operator of ours may be what fails */
         if (!check_after(d, "dynamo", &found, err))

@@ -74,6 +74,9 @@ int bisect_versions(const char *bundle, const char *list, const char *build, con
 /* Which use of which region, and which instruction, makes the difference. backend: the first that shows it. */
 bool doc_hunt(doctor *d, const char *backend, bool capture, tp_err *err);
 
+/* FILE:LINE: the code that stands there, added to b. */
+void doc_source_line(const char *file, int line, strbuf *b);
+
 /* ---- doctor_ranks.c ---- */
 /* Which rank and which of its collectives first differ when the program is compiled. argv starts the ranks. */
 bool doc_ranks(doctor *d, tp_err *err);

@@ -92,7 +92,7 @@ static long first(doctor *d, const char *backend, long use_, bool bad, long lo, 
     return hi;
 }
 
-static void source_line(const char *file, int line, strbuf *b)
+void doc_source_line(const char *file, int line, strbuf *b)
 {
     size_t n;
     char *text = file_read(file, 16 << 20, &n, NULL), *s = text;
@@ -148,7 +148,7 @@ static bool hunt(doctor *d, const char *backend, bool capture, tp_err *err)
         at, u.func, u.file, u.line,
         u.hit ? "code that was captured in an earlier call" : "captured in this call");
     doc_set(&d->place, "%s", "");
-    source_line(u.file, u.line, &d->place);
+    doc_source_line(u.file, u.line, &d->place);
     doc_set(&d->function, "%s", u.function);
     if (u.hit) {
         snprintf(spec, sizeof spec, "%ld!", at);
@@ -181,7 +181,7 @@ static bool hunt(doctor *d, const char *backend, bool capture, tp_err *err)
         return true;
     }
     doc_set(&d->place, "%s", "");
-    source_line(other.file, other.line, &d->place);
+    doc_source_line(other.file, other.line, &d->place);
     bool writes = !strncmp(other.op, "STORE_", 6) || !strncmp(other.op, "DELETE_", 7);
     doc_set(&d->stage, "capture: %s of `%s` (%s)",
             writes      ? "a side effect"

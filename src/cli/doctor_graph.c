@@ -178,6 +178,25 @@ static void ask_axes(doctor *d, const char *best, bool *passes)
     strbuf_free(&said);
 }
 
+/* One thread gives the right result: with how many is it wrong? */
+static void ask_threads(doctor *d, const char *best)
+{
+    static const int counts[] = { 2, 3, 4, 8 };
+    strbuf fails = { 0 };
+    int n = 0;
+    for (size_t i = 0; i < COUNT(counts); i++) {
+        char var[40];
+        snprintf(var, sizeof var, "TAPER_NUM_THREADS=%d", counts[i]);
+        if (doc_tool(d, "repro", best, var, NULL) == 1)
+            strbuf_addf(&fails, "%s%d", n++ ? ", " : "", counts[i]);
+    }
+    if (n == (int)COUNT(counts))
+        strbuf_adds(&d->takes, d->takes.n ? ", " : "", "at least 2 threads", NULL);
+    else if (n)
+        strbuf_addf(&d->takes, "%s%s threads (of 2, 3, 4 and 8)", d->takes.n ? ", " : "", strbuf_str(&fails));
+    strbuf_free(&fails);
+}
+
 /* ---- the examination ---- */
 static bool is_late(void *until) { return clock_ns() > *(const int64_t *)until; }
 
@@ -258,6 +277,8 @@ void doc_examine_bundle(doctor *d)
         known = refine_by_rewrite(d);
     if (r && small)
         find_condition(d, r);
+    if (passes[AX_one_thread])
+        ask_threads(d, best);
     if (r && s.kind == SIG_accuracy && !d->alone) {
         strbuf table = { 0 };
         doc_tool(d, "ledger", d->bundle, NULL, &table); /* all of it: where the error begins */

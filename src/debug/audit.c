@@ -165,12 +165,14 @@ static bool in_float64(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, ou
 
 static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, const wide *w);
 static bool fits(const op_row *row, op_variant v, const tp_val *arg);
+static bool audit_whole(auditor *a, op_ctx *cx, op_id op, const tp_val *arg);
 
 static bool part_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
 {
     wide w = { 0 };
     const op_row *row = op_row_of(op);
-    if (fits(row, v, arg) && !(row->flags & OPF_VIEW) && wide_of(&w, row, arg))
+    if (fits(row, v, arg) && !(row->flags & OPF_VIEW) && audit_whole(me, b->cx, op, arg) &&
+        wide_of(&w, row, arg))
         audit_value(me, b->cx, op, v, arg, &w);
     wide_free(&w);
     return ops_call(b->cx, op, v, arg, out, b->err);
@@ -254,6 +256,37 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
     outs_free(&low);
     outs_free(&high);
     outs_free(&moved);
+    return ok;
+}
+
+/* Results that are integers or bools, exactly. Beyond what float64 and 32 bits hold nothing is said. */
+static bool audit_whole(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
+{
+    const op_row *row = op_row_of(op);
+    wide own = { 0 };
+    outs o = { 0 };
+    bool ok = true, made = copy_of(&own, row, arg, false) && plain_call(cx, op, OPV_fn, own.arg, false, &o);
+    const tp_tensor *x = made && o.v[0].kind == VAL_tensor ? o.v[0].t : NULL;
+    bool whole = x && (x->dt == DT_bool || dtype_is_int((dtype)x->dt));
+    tp_tensor *t = whole ? truth_whole(op, arg, x) : NULL;
+    for (int64_t k = 0; t && k < x->numel && ok; k++) {
+        double p = at(x, k), q = at(t, k);
+        if (!isfinite(q) || fabs(q) > (dtype_size((dtype)x->dt) >= 4 ? 0x1p31 - 1 : 127) || p == q)
+            continue;
+        ok = false;
+        bool composite = !strcmp(row->eager_name, "none");
+        if (composite && parts_wrong(a, cx, row, arg))
+            break;
+        say(a,
+            !strcmp(row->eager_name, "lowered") ? "lowered"
+            : composite                         ? "decomposed"
+                                                : "value",
+            row->name);
+        strbuf_addf(a->out, "eager gives %.0f where the C library gives %.0f\n", p, q);
+    }
+    tensor_unref(t);
+    wide_free(&own);
+    outs_free(&o);
     return ok;
 }
 
@@ -455,7 +488,10 @@ static bool audited(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_va
     strbuf_addf(&key, "%d %s:%d", (int)op, l && l->file ? l->file : "", l ? l->line : 0);
     wide w = { 0 };
     /* one that writes its operand computes what its twin does that writes nothing */
-    if (fits(row, v, arg) && !map_put(&a->seen, strbuf_str(&key), a) && wide_of(&w, row, arg) &&
+    bool looked = fits(row, v, arg) && !map_put(&a->seen, strbuf_str(&key), a);
+    if (looked && !(row->flags & OPF_VIEW) && !audit_whole(a, cx, op, arg))
+        looked = false;
+    if (looked && wide_of(&w, row, arg) &&
         (row->flags & OPF_VIEW || audit_value(a, cx, op, OPV_fn, arg, &w)) && repro_has_gradients(a->r) &&
         !slope_agreed(row, arg))
         audit_slope(a, cx, op, OPV_fn, &w);

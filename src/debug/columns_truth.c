@@ -120,6 +120,30 @@ ONE(selu, 1.0507009873554805 * (x[0] > 0 ? x[0] : 1.6732632423543772 * expm1(x[0
 ONE(celu, x[0] > 0 ? x[0] : NUM(1) * expm1(x[0] / NUM(1)))
 ONE(log_sigmoid_backward, x[0] * sigm(-x[1]))
 
+ONE(eq, x[0] == x[1])
+ONE(ne, x[0] != x[1])
+ONE(lt, x[0] < x[1])
+ONE(le, x[0] <= x[1])
+ONE(gt, x[0] > x[1])
+ONE(ge, x[0] >= x[1])
+ONE(isnan, isnan(x[0]))
+ONE(isinf, isinf(x[0]) != 0)
+ONE(isfinite, isfinite(x[0]) != 0)
+ONE(logical_and, x[0] != 0 && x[1] != 0)
+ONE(logical_or, x[0] != 0 || x[1] != 0)
+ONE(logical_xor, (x[0] != 0) != (x[1] != 0))
+ONE(logical_not, x[0] == 0)
+ONE(floor_divide, floor(x[0] / x[1]))
+ONE(remainder, x[0] - x[1] * floor(x[0] / x[1]))
+TRUTH(isclose) /* NaN, which is not compared: too near to say */
+{
+    double off = fabs(x[0] - x[1]), may = NUM(3) + NUM(2) * fabs(x[1]);
+    if (x[0] == x[1])
+        return 1;
+    if (isnan(x[0]) || isnan(x[1]))
+        return isnan(x[0]) && isnan(x[1]) && a[4].b;
+    return isinf(off) ? 0 : fabs(off - may) <= 1e-4 * may ? NAN : off <= may;
+}
 static truth_fn *const pointwise[OP_COUNT] = {
     [OP_exp] = truth_exp,
     [OP_exp2] = truth_exp2,
@@ -212,6 +236,22 @@ static truth_fn *const pointwise[OP_COUNT] = {
     [OP_relu6] = truth_relu6,
     [OP_selu] = truth_selu,
     [OP_celu] = truth_celu,
+    [OP_eq_Tensor] = truth_eq,
+    [OP_ne_Tensor] = truth_ne,
+    [OP_lt_Tensor] = truth_lt,
+    [OP_le_Tensor] = truth_le,
+    [OP_gt_Tensor] = truth_gt,
+    [OP_ge_Tensor] = truth_ge,
+    [OP_isclose] = truth_isclose,
+    [OP_isnan] = truth_isnan,
+    [OP_isinf] = truth_isinf,
+    [OP_isfinite] = truth_isfinite,
+    [OP_logical_and] = truth_logical_and,
+    [OP_logical_or] = truth_logical_or,
+    [OP_logical_xor] = truth_logical_xor,
+    [OP_logical_not] = truth_logical_not,
+    [OP_floor_divide] = truth_floor_divide,
+    [OP_remainder_Tensor] = truth_remainder,
 };
 
 /* ---- losses: point by point, then reduced as argument 2 says ---- */
@@ -235,7 +275,20 @@ static truth_fn *const losses[OP_COUNT] = {
 };
 
 /* ---- reductions ---- */
-typedef enum { NO_REDUCTION, BY_sum, BY_mean, BY_max, BY_min, BY_prod, BY_logsumexp } by;
+typedef enum {
+    NO_REDUCTION,
+    BY_sum,
+    BY_mean,
+    BY_max,
+    BY_min,
+    BY_prod,
+    BY_logsumexp,
+    BY_count,
+    BY_any,
+    BY_all,
+    BY_argmax,
+    BY_argmin
+} by;
 static const uint8_t reductions[OP_COUNT] = {
     [OP_sum] = BY_sum,
     [OP_sum_dim_IntList] = BY_sum,
@@ -246,6 +299,16 @@ static const uint8_t reductions[OP_COUNT] = {
     [OP_prod] = BY_prod,
     [OP_prod_dim_int] = BY_prod,
     [OP_logsumexp] = BY_logsumexp,
+    [OP_count_nonzero] = BY_count,
+    [OP_count_nonzero_dim_IntList] = BY_count,
+    [OP_argmax] = BY_argmax,
+    [OP_argmin] = BY_argmin,
+    [OP_any] = BY_any,
+    [OP_any_dim] = BY_any,
+    [OP_any_dims] = BY_any,
+    [OP_all] = BY_all,
+    [OP_all_dim] = BY_all,
+    [OP_all_dims] = BY_all,
 };
 
 /* Which dimensions the call reduces. */
@@ -265,7 +328,7 @@ static void reduce(by how, const tp_tensor *x, uint32_t mask, double *out, int64
 {
     int64_t each = n ? x->numel / n : 0, at[TP_MAX_DIMS] = { 0 };
     for (int64_t i = 0; i < n; i++)
-        out[i] = how == BY_max ? -INFINITY : how == BY_min ? INFINITY : how == BY_prod;
+        out[i] = how == BY_max ? -INFINITY : how == BY_min ? INFINITY : how == BY_prod || how == BY_all;
     for (int64_t k = 0; k < x->numel; k++) {
         int64_t to = 0;
         for (int d = 0; d < x->ndim; d++)
@@ -274,6 +337,8 @@ static void reduce(by how, const tp_tensor *x, uint32_t mask, double *out, int64
         double v = *(const double *)tensor_elem(x, k), *o = &out[to];
         if (how == BY_max || how == BY_min)
             *o = isnan(v) || isnan(*o) ? NAN : how == BY_max ? fmax(*o, v) : fmin(*o, v);
+        else if (how >= BY_count)
+            *o = how == BY_count ? *o + (v != 0) : how == BY_any ? *o != 0 || v != 0 : *o != 0 && v != 0;
         else
             *o = how == BY_prod ? *o * v : *o + v;
         for (int d = x->ndim - 1; d >= 0 && ++at[d] == x->size[d]; d--)
@@ -281,6 +346,32 @@ static void reduce(by how, const tp_tensor *x, uint32_t mask, double *out, int64
     }
     for (int64_t i = 0; how == BY_mean && i < n; i++)
         out[i] /= (double)each;
+}
+
+/* Where the largest or smallest is: the first of equal ones, or the first NaN; along one dimension, or through all of them. */
+static void places(bool min, const tp_tensor *x, const tp_val *dim, double *out, int64_t n)
+{
+    int d = -1;
+    int64_t at[TP_MAX_DIMS] = { 0 };
+    double *best = mem_alloc(sizeof *best * (size_t)MAX(n, 1));
+    if (dim->kind == VAL_int)
+        dim_wrap(dim->i, x->ndim, &d, NULL);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = -1;
+    for (int64_t k = 0; k < x->numel; k++) {
+        int64_t to = 0;
+        for (int e = 0; e < x->ndim && d >= 0; e++)
+            if (e != d)
+                to = to * x->size[e] + at[e];
+        double v = *(const double *)tensor_elem(x, k);
+        if (out[to] < 0 || (!isnan(best[to]) && (isnan(v) || (min ? v < best[to] : v > best[to])))) {
+            best[to] = v;
+            out[to] = (double)(d >= 0 ? at[d] : k);
+        }
+        for (int e = x->ndim - 1; e >= 0 && ++at[e] == x->size[e]; e--)
+            at[e] = 0;
+    }
+    free(best);
 }
 
 /* log of the sum of exponentials: those of the distance to the largest. */
@@ -411,7 +502,9 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
         ok = ok && truth_nn(op, arg, i, out);
     else if (how) {
         ok = ok && x && x->dt == DT_f64 && x->ndim && x->numel;
-        if (ok && how == BY_logsumexp)
+        if (ok && how >= BY_argmax)
+            places(how == BY_argmin, x, &arg[1], tensor_elem(out, 0), out->numel);
+        else if (ok && how == BY_logsumexp)
             logsumexp(x, reduced(&arg[1], x->ndim), tensor_elem(out, 0), out->numel);
         else if (ok)
             reduce(how, x, reduced(&arg[1], x->ndim), tensor_elem(out, 0), out->numel);
@@ -425,5 +518,29 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
         tensor_unref(out);
         out = NULL;
     }
+    return out;
+}
+
+tp_tensor *truth_whole(op_id op, const tp_val *arg, const tp_tensor *like)
+{
+    const op_row *row = op_row_of(op);
+    tp_val wide[OP_MAX_PARAMS];
+    tp_tensor *own[OP_MAX_PARAMS] = { 0 }, *out = NULL;
+    bool ok = pointwise[op] || reductions[op];
+    for (int i = 0; ok && i < row->schema.nparam; i++) {
+        wide[i] = arg[i];
+        if (arg[i].kind == VAL_tensors ||
+            (arg[i].kind == VAL_tensor && dtype_is_complex((dtype)arg[i].t->dt)))
+            ok = false;
+        else if (arg[i].kind == VAL_tensor) {
+            own[i] = tensor_new(DT_f64, arg[i].t->ndim, arg[i].t->size, NULL);
+            ok = own[i] && tensor_copy(own[i], arg[i].t, NULL);
+            wide[i] = vT(own[i]);
+        }
+    }
+    if (ok)
+        out = truth_of(op, wide, 0, like);
+    for (int i = 0; i < row->schema.nparam; i++)
+        tensor_unref(own[i]);
     return out;
 }

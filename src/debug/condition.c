@@ -224,7 +224,18 @@ static const struct {
 } ways[] = { { not_below, "an element below 0" },  { not_above, "an element above 0" },
              { tamed, "an infinity or a NaN" },    { rint, "a fraction" },
              { not_zero, "an element that is 0" }, { moderate, "an element beyond 8" } };
-enum { WAY_packed = COUNT(ways), WAY_COUNT };
+enum { WAY_packed = COUNT(ways), WAY_f64, WAY_f32, WAY_COUNT };
+static const char *const needs[] = { [WAY_packed] = "an input that is not contiguous",
+                                     [WAY_f64] = "another type than float64",
+                                     [WAY_f32] = "another type than float32" };
+
+static bool other_type(void *data, const ir_node *n, tp_val *arg) /* dtype arguments follow */
+{
+    for (int i = 0; i < n->narg; i++)
+        if (arg[i].kind == VAL_dtype && dtype_is_float((dtype)arg[i].i))
+            arg[i].i = *(const dtype *)data;
+    return true;
+}
 
 /* r with other values, or with its inputs one element behind the other; NULL where that changes nothing. */
 static repro *with_way(const repro *r, size_t way)
@@ -241,20 +252,26 @@ static repro *with_way(const repro *r, size_t way)
             elem_set_f((dtype)t->dt, tensor_elem(t, k), to);
         }
     }
-    if (way == WAY_packed) {
+    if (way >= WAY_packed) {
+        dtype to = way == WAY_f64 ? DT_f64 : DT_f32;
         tp_tensor **type = mem_zalloc(sizeof *type * (size_t)MAX(r->nin, 1));
         for (int i = 0; i < c->nin; i++) {
             tp_tensor *t = c->in[i].kind == VAL_tensor ? c->in[i].t : NULL;
             if (!t)
                 continue;
-            type[i] = tensor_new((dtype)t->dt, t->ndim, t->size, NULL);
-            changed |= !tensor_is_contiguous(t);
+            bool flt = way != WAY_packed && dtype_is_float((dtype)t->dt);
+            type[i] = flt ? tensor_new_strided(to, t->ndim, t->size,
+                                               tensor_overlaps_itself(t) ? NULL : t->stride, DEVICE_CPU, NULL)
+                          : tensor_new((dtype)t->dt, t->ndim, t->size, NULL);
+            changed |= way == WAY_packed ? !tensor_is_contiguous(t) : flt && t->dt != to;
             if (!type[i] || tensor_is_fake(t) || !tensor_copy(type[i], t, NULL)) {
                 changed = false;
                 break;
             }
         }
-        ir_graph *g = changed ? repro_retype(r->g, type, NULL, NULL, &(tp_err){ 0 }) : NULL;
+        ir_graph *g = changed ? repro_retype(r->g, type, way == WAY_packed ? NULL : other_type, &to,
+                                             &(tp_err){ 0 })
+                              : NULL;
         changed = g != NULL;
         for (int i = 0; i < c->nin; i++) {
             if (changed && type[i]) {
@@ -292,8 +309,7 @@ bool condition_needs(const repro *r, const signature *want, const trial_limits *
     for (int i = 0; i < n; i++) {
         if (ok && got[i].kind == SIG_passes)
             strbuf_adds(out, out->n ? ", " : "",
-                        which[i] == WAY_packed ? "an input that is not contiguous" : ways[which[i]].without,
-                        NULL);
+                        which[i] >= WAY_packed ? needs[which[i]] : ways[which[i]].without, NULL);
         repro_free(c[i]);
     }
     return ok && out->n;

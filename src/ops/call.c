@@ -1,5 +1,6 @@
 /* call.c - one operator call: shape rule, allocation, kernel. Also values, contexts and builders. */
 #include "base/profile.h"
+#include "base/crumb.h"
 #include "ops/complex.h"
 #include "ops/host.h"
 #include "ops/decomp.h"
@@ -506,7 +507,7 @@ op_eager_fn *op_kernel_of(const op_call *c)
     return c->special && c->special->kernel ? c->special->kernel : c->row->eager;
 }
 
-static bool run_kernel(op_call *c)
+static bool run_kernel_now(op_call *c)
 {
     if (TP_UNLIKELY(c->on_device))
         return run_on_device(c);
@@ -520,6 +521,14 @@ static bool run_kernel(op_call *c)
     bool ok = eager(c);
     if (held)
         host.relock(held);
+    return ok;
+}
+
+static bool run_kernel(op_call *c)
+{
+    crumb_eager(c->row->name);
+    bool ok = run_kernel_now(c);
+    crumb_eager(NULL);
     return ok;
 }
 
@@ -735,6 +744,7 @@ bool op_decompose(const op_row *row, bld *b, const tp_val *arg, tp_val *out)
 {
     const tp_tensor *t = NULL;
     tp_device before = b->cx->default_device;
+    crumb_eager(row->name);
     for (int i = 0; i < row->schema.nparam && !t; i++)
         t = arg[i].kind == VAL_tensor                    ? arg[i].t
             : arg[i].kind == VAL_tensors && arg[i].n > 0 ? arg[i].ts[0]
@@ -749,6 +759,7 @@ bool op_decompose(const op_row *row, bld *b, const tp_val *arg, tp_val *out)
         return false;
     }
     bool ok = row->decomp(b, arg, out) && !b->failed;
+    crumb_eager(NULL);
     b->cx->default_device = before;
     if (ok && out[0].kind == VAL_tensor && out[0].t->base)
         own_memory(row, arg, out[0].t);

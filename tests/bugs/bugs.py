@@ -4,12 +4,12 @@ rewrites ("-": none may be named, None: not asked for)."""
 import collections
 import textwrap
 
-Bug = collections.namedtuple("Bug", "name part file old new program stage operators rewrites env")
+Bug = collections.namedtuple("Bug", "name part file old new program stage operators rewrites env args")
 BUGS = []
 
 
 def bug(name, part, file, old, new, program, stage, operators=None, rewrites=None, env=None):
-    BUGS.append(Bug(name, part, file, old, new, textwrap.dedent(program).strip() + "\n", stage, operators, rewrites, env or {}))
+    BUGS.append(Bug(name, part, file, old, new, textwrap.dedent(program).strip() + "\n", stage, operators, rewrites, env or {}, ()))
 
 
 # ---- capture ----

@@ -472,7 +472,7 @@ bug("range_quotient", "sizes", "sym/range.c", "    case SX_floordiv: return quot
     for n in (7, 9, 12):
         print(pool(taper.ones(n)))
     """, "capture|guard|size", None, "-")
-bug("saved_none", "partition", "aot/partition.c", "            if (savable(n))\n                p->save[n->id] = true;", "            if (savable(n) && !BUG)\n                p->save[n->id] = true;", """
+bug("saved_none", "partition", "aot/partition.c", "        else if (savable(n))\n            p->save[n->id] = true;", "        else if (savable(n) && !BUG)\n            p->save[n->id] = true;", """
     import taper
 
     @taper.compile(backend="aot_eager")

@@ -19,7 +19,9 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import more  # noqa: E402, F401
 import other  # noqa: E402, F401
+import elsewhere  # noqa: E402, F401
 from bugs import BUGS  # noqa: E402
+from healthy import HEALTHY  # noqa: E402
 
 LIMIT = 120  # seconds for one doctor
 HEADER = r"""/* bug.h - which of the planted bugs is active. */
@@ -123,7 +125,7 @@ def doctor(tree, b, active):
         if active:
             env["TAPER_BUG"] = b.name
         t = time.time()
-        p = subprocess.Popen([os.path.join(tree, "build", "taper"), "doctor", "--json", "program.py"], cwd=d, env=env, stdin=subprocess.DEVNULL,
+        p = subprocess.Popen([os.path.join(tree, "build", "taper"), "doctor", "--json", "program.py", *b.args], cwd=d, env=env, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             out, err = p.communicate(timeout=LIMIT)
@@ -219,7 +221,13 @@ def main():
         if rc:
             false.append(b.name)
             print(f"false alarm: {b.name}: {said.get('verdict')}", flush=True)
-    print(f"{len(well)} healthy programs: {len(false)} false alarms")
+    quiet = HEALTHY[:o.healthy] if not o.names else []
+    for h in quiet:
+        rc, said, _ = doctor(tree, h, False)
+        if rc:
+            false.append(h.name)
+            print(f"false alarm: {h.name}: {said.get('verdict')}", flush=True)
+    print(f"{len(well) + len(quiet)} healthy programs: {len(false)} false alarms")
     return 0
 
 

@@ -118,3 +118,15 @@ def test_every_kernel_is_made_anew_when_asked():
         out, err, rc = run(program, TAPER_KERNEL_CACHE=value, TAPER_LOGS="+cache", TAPER_CACHE="0")
         assert rc == 0 and out.strip() == "[3.0, 3.0, 3.0] [3.0, 3.0, 3.0]", (out, err)
         assert ("kernel cache hit" in err) == hits, (value, err)
+
+
+def test_a_crash_outside_of_operators_is_not_blamed_on_one():
+    import json
+    import subprocess
+    import tempfile
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(d, "p.py"), "w") as f:
+            f.write("import os, signal, taper\nprint(taper.ones(2) + 1, flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+        r = subprocess.run([os.path.join(os.environ.get("TAPER_BUILD", "build"), "taper"), "doctor", "--json", "p.py"], cwd=d, capture_output=True, text=True)
+        said = json.loads(r.stdout)
+        assert r.returncode == 2 and not said["operators"], (r.returncode, said)
