@@ -84,6 +84,14 @@ static void want_split(walk *w, const lin *a, symint by)
     }
 }
 
+/* An opaque quotient or remainder, with what address() needs to see that one of each make up the whole. */
+static lin divided(walk *w, const lin *a, symint by, bool rest, vir_ref ref)
+{
+    lin *of = arena_alloc(&w->pl->tmp, sizeof *of);
+    lin_set(of, a);
+    return (lin){ .opaque = true, .ref = ref, .rest = rest, .by = by, .of = of };
+}
+
 static lin lquot(walk *w, const lin *a, symint by)
 {
     bool ok = true;
@@ -92,7 +100,7 @@ static lin lquot(walk *w, const lin *a, symint by)
         return r;
     want_split(w, a, by);
     use_raw(w, a);
-    return opaque(w, w->dry ? 0 : vir_divf(w->k, emit_lin(w, a), emit_int(w, by)));
+    return divided(w, a, by, false, w->dry ? 0 : vir_divf(w->k, emit_lin(w, a), emit_int(w, by)));
 }
 
 lin lrest(walk *w, const lin *a, symint by)
@@ -103,7 +111,7 @@ lin lrest(walk *w, const lin *a, symint by)
         return r;
     want_split(w, a, by);
     use_raw(w, a);
-    return opaque(w, w->dry ? 0 : vir_modf(w->k, emit_lin(w, a), emit_int(w, by)));
+    return divided(w, a, by, true, w->dry ? 0 : vir_modf(w->k, emit_lin(w, a), emit_int(w, by)));
 }
 
 /* Index of a tensor of sizes `from` at idx -> index of the same elements seen with sizes `to`. */
@@ -172,13 +180,68 @@ int dim_arg_of(symint v, int nd)
 
 int dim_arg(const ir_node *n, int i, int nd) { return dim_arg_of(n->arg[i].i, nd); }
 
+/* The first dimension of those up to e whose indices are parts of one value (its remainder, remainders of its quotients, and the
+ * quotient that is left), where steps in memory are those of that value. *span: 0 when they are all of it, else they are its
+ * remainder by span. */
+static int taken_apart(const tp_tensor *t, const lin *idx, int e, symint *span)
+{
+    const lin *r = &idx[e];
+    int first = e;
+    if (!r->opaque || !r->of || !r->rest)
+        return e;
+    *span = r->by;
+    for (int d = e - 1; d >= 0; d--) {
+        const lin *q = &idx[d], *in = q->of;
+        if (t->size[d] == 1)
+            continue;
+        if (!q->opaque || !in || !sym_known(SYM_eq, t->stride[d], sym_mul(*span, t->stride[e])))
+            break;
+        if (!q->rest) {
+            if (q->by != *span || !lin_equal(in, r->of))
+                break;
+            *span = 0;
+            return d;
+        }
+        if (!in->opaque || !in->of || in->rest || in->by != *span || !lin_equal(in->of, r->of))
+            break;
+        *span = sym_mul(*span, q->by);
+        first = d;
+    }
+    return first;
+}
+
+/* The last of the dimensions from d on that are parts of one value, which then is whole in *at; d: there are none. */
+static int put_together(walk *w, const tp_tensor *t, const lin *idx, int d, lin *at)
+{
+    if (!idx[d].opaque || !idx[d].of || t->size[d] == 1)
+        return d;
+    for (int e = t->ndim - 1; e > d; e--) {
+        bool ok = true;
+        symint span = 0;
+        if (taken_apart(t, idx, e, &span) != d)
+            continue;
+        if (span == 0)
+            lin_set(at, idx[e].of);
+        else
+            *at = lin_mod(idx[e].of, span, w->vsize, &ok);
+        if (ok)
+            return e;
+    }
+    return d;
+}
+
 lin address(walk *w, const tp_tensor *t, const lin *idx)
 {
-    lin a;
+    lin a, whole;
     lin_set_const(&a, 0);
-    for (int d = 0; d < t->ndim; d++)
-        if (t->size[d] != 1)
+    for (int d = 0; d < t->ndim; d++) {
+        int e = put_together(w, t, idx, d, &whole);
+        if (e > d)
+            lacc(w, &a, &whole, t->stride[e]);
+        else if (t->size[d] != 1)
             lacc(w, &a, &idx[d], t->stride[d]);
+        d = e;
+    }
     return a;
 }
 

@@ -10,6 +10,9 @@ typedef struct lin {
     int n;
     bool opaque; /* ref holds the value (0 while nothing is emitted); n and k do not count */
     vir_ref ref;
+    bool rest;            /* of an opaque value: the remainder, not the quotient, of */
+    symint by;            /* a division by this */
+    const struct lin *of; /* of this; NULL: it is something else */
     symint k;
     struct {
         int var;
@@ -25,6 +28,9 @@ static inline void lin_set(lin *to, const lin *from)
     to->n = from->n;
     to->opaque = from->opaque;
     to->ref = from->ref;
+    to->rest = from->rest;
+    to->by = from->by;
+    to->of = from->of;
     to->k = from->k;
     for (int i = 0; i < from->n; i++)
         to->t[i] = from->t[i];
@@ -34,6 +40,7 @@ static inline void lin_set_const(lin *to, symint k)
     to->n = 0;
     to->opaque = false;
     to->ref = 0;
+    to->of = NULL;
     to->k = k;
 }
 static inline bool lin_is_const(const lin *a) { return !a->opaque && a->n == 0; }

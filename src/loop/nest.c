@@ -132,7 +132,8 @@ void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
                 each |= stride_in(&a->at, t->red[q]) != 0;
             int votes = a->part ? 2 : 1; /* the other way round it would be gathered */
             ku += votes * (each && stride_in(&a->at, k) == 1);
-            ru += votes * (each && r >= 0 && stride_in(&a->at, r) == 1);
+            /* the same number in all lanes of columns costs nothing there */
+            ru += votes * (each && r >= 0 && stride_in(&a->at, r) == 1 && stride_in(&a->at, k) != 0);
         }
         t->column = g->part || (ku > ru && hint(t->size[k]) >= 8);
         if (r < 0)

@@ -193,8 +193,11 @@ static bool sums_to_channels(const ir_node *n, const tp_tensor *x)
     return seen == ((1ull << x->ndim) - 1 - 2);
 }
 
+/* Both sums wait for their rows one after the other; the first has more to read. */
+static int64_t column_cost(int64_t rows, int64_t parts) { return 3 * (rows / parts) + parts; }
+
 /* A sum over the first dimensions of many rows: the same, with columns. Groups are of whole first dimensions and a share of the
- * next one, so that nobody divides to find a row. */
+ * next one, so that nobody divides to find a row; where that makes few of them, any share of all rows. */
 static int64_t column_parts_of(const target_caps *caps, const ir_node *n)
 {
     enum { LEAST_ROWS = 16 }; /* of a part */
@@ -215,14 +218,17 @@ static int64_t column_parts_of(const target_caps *caps, const ir_node *n)
     if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth ||
         (caps->column_enough && x->numel / rows >= (int64_t)caps->column_enough * caps->column_chunk))
         return 0;
-    /* both sums wait for their rows one after the other; the first has more to read */
     int64_t best = 0, before = 1, most = MIN((int64_t)caps->column_parts, rows / LEAST_ROWS);
     for (int i = 0; i < n->arg[1].n; before *= size[i++])
         for (int64_t d = 1; d <= size[i] && before * d <= most; d++) {
             int64_t k = before * d;
-            if (size[i] % d == 0 && k > 3 && (!best || 3 * (rows / k) + k < 3 * (rows / best) + best))
+            if (size[i] % d == 0 && k > 3 && (!best || column_cost(rows, k) < column_cost(rows, best)))
                 best = k;
         }
+    for (int64_t k = 4, follows = best; !caps->column_enough && k <= most; k++)
+        if (rows % k == 0 && (!follows || 2 * column_cost(rows, k) < column_cost(rows, follows)) &&
+            (!best || column_cost(rows, k) < column_cost(rows, best)))
+            best = k;
     return best;
 }
 

@@ -351,10 +351,38 @@ static bool commutes(vir_op op)
            op == VIR_ne || op == VIR_mulhu;
 }
 
+/* r as x * by, x a quotient (divf) or a rest (modf) of something by a number. */
+static const vir_ins *scaled_part(const vir *k, vir_ref r, vir_op op, int64_t *by)
+{
+    const vir_ins *in = &k->ins[r];
+    *by = 1;
+    if (in->op == VIR_mul && is_const(k, in->b)) {
+        *by = k->ins[in->b].imm;
+        in = &k->ins[in->a];
+    }
+    return in->op == op && is_const(k, in->b) && k->ins[in->b].imm > 0 ? in : NULL;
+}
+
+/* (x / n) * (n * by) + (x % n) * by, as of an index that was taken apart and lies in memory in one piece: x * by. 0: it is not. */
+static vir_ref join_parts(vir *k, vir_ref q, vir_ref r)
+{
+    int64_t of_q, of_r, n, all;
+    const vir_ins *div = scaled_part(k, q, VIR_divf, &of_q), *mod = scaled_part(k, r, VIR_modf, &of_r);
+    if (!div || !mod || div->a != mod->a || k->ins[div->b].imm != k->ins[mod->b].imm)
+        return 0;
+    n = k->ins[div->b].imm;
+    vir_ref x = div->a;
+    vir_type t = (vir_type)div->type;
+    if (t != VT_i64 || __builtin_mul_overflow(n, of_r, &all) || all != of_q)
+        return 0;
+    return vir_mul(k, x, vir_imm(k, t, of_r));
+}
+
 /* Integer identities that address arithmetic produces all the time. 0: none applies. */
 static vir_ref simplify_int(vir *k, vir_op op, vir_ref x, vir_ref y)
 {
     int64_t v;
+    vir_ref joined;
     vir_type t = vir_type_of(k, x);
     if (is_const(k, x) && is_const(k, y) && fold_int(op, k->ins[x].imm, k->ins[y].imm, &v))
         return vir_imm(k, t, v);
@@ -366,6 +394,10 @@ static vir_ref simplify_int(vir *k, vir_op op, vir_ref x, vir_ref y)
             vir_ref c = vir_imm(k, t, (int64_t)((uint64_t)k->ins[k->ins[x].b].imm + (uint64_t)k->ins[y].imm));
             return vir_add(k, k->ins[x].a, c);
         }
+        if ((joined = join_parts(k, x, y)) || (joined = join_parts(k, y, x)))
+            return joined;
+        if (k->ins[x].op == VIR_add && (joined = join_parts(k, k->ins[x].b, y))) /* a + q + r */
+            return vir_add(k, k->ins[x].a, joined);
         return 0;
     case VIR_sub:
         if (is_icon(k, y, 0))
