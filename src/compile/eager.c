@@ -3,22 +3,37 @@
 #include "compile/eager.h"
 #include "base/map.h"
 #include "compile/backend.h"
+#include "compile/eager_sizes.h"
 #include "compile/inductor.h"
 #include "events/events.h"
 #include <pthread.h>
 
 typedef struct entry {
-    run_program *p; /* NULL: runs on the host */
-    bool hosted;    /* said to be so by the run: the program called the operator itself */
-    int users;      /* calls that run it now */
-    int64_t last;   /* call that asked for it */
+    run_program *p;    /* NULL: runs on the host */
+    bool shared;       /* by sizes: e of a sized */
+    bool hosted;       /* said to be so by the run: the program called the operator itself */
+    int users;         /* calls that run it now */
+    int64_t last;      /* call that asked for it */
+    struct sized *any; /* its program is for more than these sizes */
+    int uses;          /* of that one */
 } entry;
+typedef struct sized { /* a program with symbols in the place of sizes; never freed */
+    entry e;           /* first */
+    sizes_names names;
+    struct sized *next; /* for the same sizes otherwise, but other assumptions */
+} sized;
 
-enum { MOST_ENTRIES = 4096 }; /* numbers are part of the key: a loop that counts makes an entry each time */
+enum {
+    MOST_ENTRIES = 4096, /* numbers are part of the key: a loop that counts makes an entry each time */
+    MOST_SIZED = 4,      /* with different assumptions */
+    USES = 64            /* from which on sizes are worth a program of their own */
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static map entries; /* key -> entry */
-static map told;    /* operators that run on the host */
+static map entries;  /* key -> entry */
+static map seen;     /* key without sizes -> sizes_seen */
+static map sized_of; /* that and what sizes_key adds -> sized */
+static map told;     /* operators that run on the host */
 static eager_stats stats;
 static _Thread_local entry *running; /* the innermost one-node program of this thread */
 static _Thread_local op_id running_op;
@@ -137,20 +152,49 @@ static tp_val in_graph(const tp_val *v, ir_node **in, const operands *o, ir_node
     return (tp_val){ .kind = VAL_nodes, .n = v->n, .nodes = list };
 }
 
-/* arg: those of the call, all on the device. */
-static ir_graph *one_node(const op_call *c, const tp_val *arg, const operands *o, tp_err *err)
+/* Inputs of the graph: the tensors, else the numbers that have names. */
+static void add_inputs(ir_graph *g, const operands *o, const sizes *s, const sizes_names *names, ir_node **in)
 {
-    ir_graph *g = ir_graph_new(c->row->name);
-    ir_node *n = NULL, **in = mem_zalloc(sizeof *in * (o->t.n + 1));
-    tp_val *v = mem_zalloc(sizeof *v * (size_t)MAX(c->row->schema.nparam, 1)), out[OP_MAX_RETURNS];
-    int nout = 0, nlist = 0;
     for (size_t i = 0; i < o->t.n; i++) {
         const tp_tensor *t = o->t.at[i];
-        tp_tensor *type = tensor_new_fake((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t));
+        tp_tensor *type = names
+                              ? sizes_type(names, s, o->t.at, (int)i)
+                              : tensor_new_fake((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t));
         type->flags |= t->flags & TF_wrapped;
         in[i] = ir_add_placeholder(g, "x", "", type);
         tensor_unref(type);
     }
+    for (int i = 0; names && !o->t.n && i < s->n; i++)
+        ir_add_placeholder_val(g, "s", "", vI(names->name[i]));
+    if (names)
+        g->env = names->env;
+}
+
+/* The arguments of a call without tensors, with names in the place of numbers. ints: room for SIZES_MOST. */
+static void name_numbers(tp_val *v, int n, const sizes_names *names, symint *ints)
+{
+    const symint *at = names->name;
+    for (int i = 0; i < n; i++) {
+        if (v[i].kind == VAL_int)
+            v[i].i = *at++;
+        else if (v[i].kind == VAL_ints) {
+            memcpy(ints, at, sizeof *ints * (size_t)v[i].n);
+            v[i].ints = ints;
+            ints += v[i].n, at += v[i].n;
+        }
+    }
+}
+
+/* arg: those of the call, all on the device. names: NULL, or symbols in the place of sizes. */
+static ir_graph *one_node(const op_call *c, const tp_val *arg, const operands *o, const sizes *s,
+                          const sizes_names *names, tp_err *err)
+{
+    ir_graph *g = ir_graph_new(c->row->name);
+    ir_node *n = NULL, **in = mem_zalloc(sizeof *in * (o->t.n + 1));
+    tp_val *v = mem_zalloc(sizeof *v * (size_t)MAX(c->row->schema.nparam, 1)), out[OP_MAX_RETURNS];
+    symint ints[SIZES_MOST];
+    int nout = 0, nlist = 0;
+    add_inputs(g, o, s, names, in);
     for (int i = 0; i < c->row->schema.nparam; i++)
         nlist += arg[i].kind == VAL_tensors ? arg[i].n : 0;
     ir_node **list = mem_zalloc(sizeof *list * (size_t)(nlist + 1)), **at = list;
@@ -158,6 +202,8 @@ static ir_graph *one_node(const op_call *c, const tp_val *arg, const operands *o
         v[i] = in_graph(&arg[i], in, o, at);
         at += arg[i].kind == VAL_tensors ? arg[i].n : 0;
     }
+    if (names && !o->t.n)
+        name_numbers(v, c->row->schema.nparam, names, ints);
     n = ir_build(g, c->op, variant_of(c), v, c->row->schema.nparam, err);
     bool ok = n != NULL, items = c->row->schema.nret > 1 || c->row->schema.ret_list;
     if (ok && !writes_self(c))
@@ -190,7 +236,8 @@ static void say_hosted(const op_call *c, const char *why)
         ev_log(EVC_inductor, EV_INFO, NULL, "'%s' runs on the host, between copies: %s", c->row->full, why);
 }
 
-static run_program *compile(const op_call *c, const tp_val *arg, const operands *o)
+static run_program *compile(const op_call *c, const tp_val *arg, const operands *o, const sizes *s,
+                            const sizes_names *names)
 {
     tp_err err = { 0 };
     op_ctx cx = *c->cx;
@@ -199,14 +246,14 @@ static run_program *compile(const op_call *c, const tp_val *arg, const operands 
     cx.autocast = 0;
     cx.rec = NULL;
     cx.dispatch = NULL;
-    ir_graph *g = one_node(c, arg, o, &err);
+    ir_graph *g = one_node(c, arg, o, s, names, &err);
     run_program *p = NULL;
     if (g) {
         g->grad_mode = false;
         p = backend_inductor.compile(&backend_inductor, &comp, g, NULL);
         ir_graph_free(g);
     }
-    if (!p)
+    if (!p && !names)
         say_hosted(c, err.msg);
     return p;
 }
@@ -259,11 +306,13 @@ static bool take_results(op_call *c, tp_val *out)
     return ok;
 }
 
-static bool run_entry(op_call *c, entry *e, const operands *o)
+/* numbers: those of a call without tensors, where they are inputs of the program. */
+static bool run_entry(op_call *c, entry *e, const operands *o, const sizes *numbers)
 {
     op_ctx cx = *c->cx;
-    tp_val out[OP_MAX_RETURNS] = { 0 }, *in = mem_zalloc(sizeof *in * (o->t.n + 1));
+    tp_val out[OP_MAX_RETURNS] = { 0 }, *in = mem_zalloc(sizeof *in * (o->t.n + SIZES_MOST));
     entry *outer = running;
+    int nin = (int)o->t.n;
     op_id outer_op = running_op;
     int nout = 0;
     cx.grad_mode = false;
@@ -273,12 +322,15 @@ static bool run_entry(op_call *c, entry *e, const operands *o)
     cx.into = NULL;
     for (size_t i = 0; i < o->t.n; i++)
         in[i] = vT(o->t.at[i]);
+    if (numbers && !nin)
+        for (; nin < numbers->n; nin++)
+            in[nin] = vI(numbers->at[nin]);
     for (int i = 0; i < c->nout && !writes_self(c); i++)
         nout += c->out[i].kind != OUT_none;
     running = e;
     running_op = c->op;
     uint32_t version = writes_self(c) ? c->arg[0].t->storage->version : 0;
-    bool ok = run_program_call(e->p, &cx, in, (int)o->t.n, out, nout, c->err);
+    bool ok = run_program_call(e->p, &cx, in, nin, out, nout, c->err);
     running = outer;
     running_op = outer_op;
     if (writes_self(c)) /* the caller counts */
@@ -493,8 +545,20 @@ static bool copy_turned(op_call *c, bool *ok)
     return true;
 }
 
+/* True: zeros were written to memory without gaps. */
+static bool zeroed(op_call *c, bool *ok)
+{
+    tp_tensor *t = c->row->eager == eager_zero_ ? c->arg[0].t : NULL;
+    if (!t || !tensor_is_dense(t))
+        return false;
+    *ok = device_ops_of(tensor_device(t))
+              ->fill(tensor_device(t), tensor_data(t), 0, t->numel * (int64_t)dtype_size((dtype)t->dt),
+                     c->err);
+    return true;
+}
+
 /* --- one call ----------------------------------------------------------------------------------------------------- */
-static bool key_of(const op_call *c, tp_device dev, tp_val *arg, strbuf *key, operands *o)
+static bool key_of(const op_call *c, tp_device dev, tp_val *arg, strbuf *key, size_t *head, operands *o)
 {
     key_int(key, (int64_t)c->op | (int64_t)variant_of(c) << 32 | (int64_t)c->cx->deterministic << 40 |
                      (int64_t)c->cx->default_dtype << 41);
@@ -508,6 +572,7 @@ static bool key_of(const op_call *c, tp_device dev, tp_val *arg, strbuf *key, op
         if (!key_val(key, o, &arg[i], dev, c->err))
             return false;
     }
+    *head = key->n;
     for (size_t i = 0; i < o->t.n; i++)
         key_type(key, o->t.at[i]);
     return true;
@@ -540,8 +605,97 @@ static void forget_some(void)
     free(age);
 }
 
-/* The entry of a call, which uses it until entry_done. */
-static entry *entry_of(op_call *c, const tp_val *arg, const strbuf *key, const operands *o)
+/* The key of a call without sizes: its tensors by type, its numbers where there are tensors. */
+static void loose_key(const op_call *c, const tp_val *arg, const strbuf *key, size_t head, const operands *o,
+                      strbuf *out)
+{
+    if (o->t.n)
+        strbuf_addn(out, key->s, head);
+    else {
+        strbuf_addn(out, key->s, sizeof(int64_t));
+        for (int i = 0; i < c->row->schema.nparam; i++) {
+            tp_val v = arg[i];
+            operands none = { 0 };
+            if (v.kind == VAL_int || v.kind == VAL_ints)
+                key_int(out, v.kind | (int64_t)v.n << 8);
+            else
+                key_val(out, &none, &v, DEVICE_CPU, NULL);
+        }
+    }
+    for (size_t i = 0; i < o->t.n; i++)
+        key_int(out, o->t.at[i]->dt + o->t.at[i]->ndim * 256 + tensor_device(o->t.at[i]).index * 65536 +
+                         (int64_t)(o->t.at[i]->flags & TF_wrapped) * ((int64_t)1 << 32));
+}
+
+static sized *sized_new(op_call *c, const tp_val *arg, const operands *o, const sizes *s, uint64_t move)
+{
+    sized *x = mem_zalloc(sizeof *x);
+    x->e.shared = true;
+    sizes_name(&x->names, s, move);
+    x->e.p = x->names.nsym ? compile(c, arg, o, s, &x->names) : NULL;
+    if (!x->e.p || !sizes_named(&x->names) || !sizes_hold(&x->names, s)) {
+        run_program_free(x->e.p);
+        sizes_names_free(&x->names);
+        *x = (sized){ .e.hosted = true }; /* stands for the failure */
+    }
+    return x;
+}
+
+/* A program for these sizes and others, made when they change for the first time. NULL: they need one of their own. */
+static sized *sized_find(op_call *c, const tp_val *arg, const strbuf *key, size_t head, const operands *o,
+                         const sizes *s)
+{
+    strbuf k = { 0 };
+    uint64_t move = 0;
+    sized *x = NULL;
+    int n = 0;
+    loose_key(c, arg, key, head, o, &k);
+    pthread_mutex_lock(&lock);
+    sizes_seen *was = map_getn(&seen, k.s, k.n);
+    if (!was && seen.n < MOST_ENTRIES) {
+        was = mem_zalloc(sizeof *was);
+        was->first = *s;
+        map_putn(&seen, k.s, k.n, was);
+    } else if (was && sizes_learn(was, s))
+        move = was->move;
+    if (move) {
+        sizes_key(&k, s, move, o->t.at, (int)o->t.n);
+        for (x = map_getn(&sized_of, k.s, k.n); x; x = x->next, n++)
+            if (x->e.p && sizes_hold(&x->names, s))
+                break;
+    }
+    pthread_mutex_unlock(&lock);
+    if (move && !x && n < MOST_SIZED && sized_of.n < MOST_ENTRIES) {
+        x = sized_new(c, arg, o, s, move);
+        pthread_mutex_lock(&lock);
+        stats.programs += x->e.p != NULL;
+        x->next = map_getn(&sized_of, k.s, k.n);
+        map_putn(&sized_of, k.s, k.n, x);
+        pthread_mutex_unlock(&lock);
+    }
+    strbuf_free(&k);
+    return x && x->e.p && !x->e.hosted ? x : NULL;
+}
+
+/* A program for the sizes of e alone, in place of the one that e shares. The shared one where e keeps it; NULL: e has its own. */
+static sized *own_program(op_call *c, const tp_val *arg, const operands *o, const sizes *s, entry *e)
+{
+    run_program *own = compile(c, arg, o, s, NULL);
+    pthread_mutex_lock(&lock);
+    if (e->any && (own || e->any->e.hosted)) {
+        stats.programs += own != NULL;
+        e->p = own, e->any = NULL;
+        own = NULL;
+    }
+    sized *any = e->any;
+    pthread_mutex_unlock(&lock);
+    run_program_free(own); /* another thread was faster */
+    return any;
+}
+
+/* The entry of a call, which uses it until entry_done. head: where the types begin in the key. *any: its program is that one. */
+static entry *entry_of(op_call *c, const tp_val *arg, const strbuf *key, size_t head, const operands *o,
+                       const sizes *s, sized **any)
 {
     static int64_t now;
     pthread_mutex_lock(&lock);
@@ -549,7 +703,8 @@ static entry *entry_of(op_call *c, const tp_val *arg, const strbuf *key, const o
     if (!e) {
         pthread_mutex_unlock(&lock);
         entry *made = mem_zalloc(sizeof *made);
-        made->p = compile(c, arg, o);
+        made->any = s->n > 0 ? sized_find(c, arg, key, head, o, s) : NULL;
+        made->p = made->any ? NULL : compile(c, arg, o, s, NULL);
         pthread_mutex_lock(&lock);
         stats.programs += made->p != NULL;
         e = map_getn(&entries, key->s, key->n);
@@ -564,7 +719,11 @@ static entry *entry_of(op_call *c, const tp_val *arg, const strbuf *key, const o
     }
     e->users++;
     e->last = ++now;
+    *any = e->any;
+    bool often = e->any && ++e->uses == USES;
     pthread_mutex_unlock(&lock);
+    if (*any && (often || (*any)->e.hosted))
+        *any = own_program(c, arg, o, s, e);
     return e;
 }
 
@@ -597,10 +756,12 @@ static bool eager(op_call *c)
         nothing &= c->out[i].kind == OUT_new && c->res[i] && c->res[i]->numel == 0;
     if (c->row->eager == eager_empty || (nothing && c->res && !writes_self(c) && !(c->row->flags & OPF_DYN)))
         return true;
-    if (copy_between(c, &ok) || copy_turned(c, &ok))
+    if (copy_between(c, &ok) || copy_turned(c, &ok) || zeroed(c, &ok))
         return ok;
     if (running && running_op == c->op) { /* its program calls it: there is no kernel */
         running->hosted = true;
+        if (running->shared) /* there may be one for these sizes alone */
+            return err_set(c->err, ERR_notimpl, "'%s' has no kernel for all sizes", c->row->name);
         return on_host(c, "its loops are a call");
     }
     const char *why = no_program(c);
@@ -608,17 +769,32 @@ static bool eager(op_call *c)
         return on_host(c, why);
     tp_device dev = c->out[0].dev;
     strbuf key = { 0 };
+    size_t head = 0;
     operands o = { 0 };
+    sizes s;
     tp_val *arg = mem_zalloc(sizeof *arg * (size_t)MAX(c->row->schema.nparam, 1));
     if (writes_self(c))
         dev = tensor_device(c->arg[0].t);
-    entry *e = key_of(c, dev, arg, &key, &o) ? entry_of(c, arg, &key, &o) : NULL;
+    entry *e = NULL;
+    sized *any = NULL;
+    if (key_of(c, dev, arg, &key, &head, &o)) {
+        sizes_of(&s, o.t.at, (int)o.t.n, arg, c->row->schema.nparam);
+        e = entry_of(c, arg, &key, head, &o, &s, &any);
+    }
+    if (any) {
+        count(&stats.calls);
+        ok = run_entry(c, &any->e, &o, &s);
+        if (!ok && any->e.hosted) {
+            err_clear(c->err);
+            any = own_program(c, arg, &o, &s, e);
+        }
+    }
     if (!e)
         ok = false;
-    else if (e->p && !e->hosted) {
+    else if (!any && e->p && !e->hosted) {
         count(&stats.calls);
-        ok = run_entry(c, e, &o);
-    } else
+        ok = run_entry(c, e, &o, NULL);
+    } else if (!any)
         ok = on_host(c, "its loops are a call");
     if (e)
         entry_done(e);

@@ -245,7 +245,7 @@ bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out
 void ops_on_device(dev_kind k, op_eager_fn *fn);
 op_eager_fn eager_view;                      /* of views: nothing to compute */
 op_eager_fn *op_kernel_of(const op_call *c); /* the CPU's, for the types of the call */
-op_eager_fn eager_empty, eager_clone,
+op_eager_fn eager_empty, eager_clone, eager_zero_,
     eager_copy; /* of new memory, of copies: copy_ writes its first argument */
 /* The same without running a kernel: outputs are fake whatever the inputs are. */
 bool ops_fake(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);

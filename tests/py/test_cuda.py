@@ -1007,3 +1007,77 @@ for to in views:
         assert to.cpu().tolist() == x.cpu().tolist(), to.stride()
 assert taper._C._cuda_stats(0)["hosted"] == 0
 """)
+
+
+def test_sums_of_columns_of_odd_rows():
+    """Rows that do not fall apart along their dimensions are summed in groups all the same, without a division for each of them."""
+    if not has_fake():
+        return
+    out = run("""
+x = taper.arange(32 * 197 * 16, device="cuda").remainder(13).float().view(32, 197, 16)
+f = taper.compile(lambda x: (x.sum((0, 1)), (x * 2).view(6304, 16).sum(0)))
+a, b = f(x)
+print(taper.equal(a.cpu(), x.cpu().sum((0, 1))), taper.equal(b.cpu(), 2 * x.cpu().sum((0, 1))))
+""")
+    assert "True True" in out, out
+
+
+def test_sizes_that_change():
+    """Eager calls that differ in sizes share one program from the second size on; what it computes is the CPU's."""
+    if not has_fake():
+        return
+    run("""
+taper.manual_seed(0)
+cases = [lambda a: a + 1, lambda a: a.softmax(-1), lambda a: a.sum(0), lambda a: a.sum(-1), lambda a: a.t().contiguous(), lambda a: taper.cat([a, a], 1), lambda a: a.t() + 1,
+         lambda a: a.cumsum(-1), lambda a: a @ a.t(), lambda a: a.argmax(-1), lambda a: taper.where(a > 0, a, 0.), lambda a: a[:, 1:] * 2, lambda a: a.clone().fill_(3),
+         lambda a: taper.full(a.shape, 3, device=a.device), lambda a: taper.arange(a.shape[1], device=a.device), lambda a: taper.arange(0, a.shape[1], 2, device=a.device),
+         lambda a: taper.ones(a.shape[1], 3, device=a.device), lambda a: F.pad(a, (1, 2)), lambda a: a.tril(), lambda a: taper.eye(a.shape[1], device=a.device), lambda a: a[:, ::2].clone(),
+         lambda a: a.expand(2, *a.shape) + a, lambda a: a[:, a[0].argsort()], lambda a: F.gelu(a, approximate="tanh"), lambda a: a.mean(), lambda a: a.var(-1), lambda a: a.flip(1)]
+base = taper.randn(3, 64)
+for n, f in enumerate(cases):
+    for size in (9, 10, 11, 1, 2, 24, 33, 9):
+        a = base[:, :size].contiguous() if n % 2 else base[:, :size]
+        want, got = f(a), f(a.cuda() if n % 2 else base.cuda()[:, :size])
+        assert got.is_cuda and got.dtype == want.dtype and got.shape == want.shape and got.stride() == want.stride(), (n, size, want.stride(), got.stride())
+        assert taper.allclose(got.cpu().double(), want.double(), rtol=1e-5, atol=1e-6, equal_nan=True), (n, size, want, got)
+made = taper._C._cuda_stats(0)["assembled"]
+for size in range(12, 24):
+    a = base[:, :size].contiguous().cuda()
+    cases[1](a), cases[3](a), cases[5](a), cases[13](a), cases[21](a)
+assert taper._C._cuda_stats(0)["assembled"] == made, (made, taper._C._cuda_stats(0)["assembled"])
+for i in range(70):  # sizes that stay get a program of their own
+    cases[1](a)
+assert taper._C._cuda_stats(0)["assembled"] == made + 1
+a, b = taper.randn(5, 4), taper.randn(5, 4)
+for f in (lambda a, b: a + b, lambda a, b: a * b[:1]):  # sizes that are equal at first, and not later
+    for rows in (5, 4, 1, 3):
+        assert taper.equal(f(a[:rows].cuda(), b[:rows].cuda()).cpu(), f(a[:rows], b[:rows])), rows
+    try:
+        assert taper.equal(f(a.cuda(), b[:1].cuda()).cpu(), f(a, b[:1]))
+        f(a.cuda(), b[:, :3].cuda())
+    except RuntimeError as e:
+        assert "size" in str(e), e
+    else:
+        raise AssertionError("no error")
+x = [taper.rand(n, device="cuda") for n in (5, 6, 7)]
+assert [v.shape[0] for v in x] == [5, 6, 7] and len(set(x[2].tolist())) == 7
+""")
+
+
+def test_zeros_without_the_host():
+    if not has_fake():
+        return
+    run("""
+for dt in (taper.float32, taper.bfloat16, taper.int64, taper.bool):
+    x = taper.ones(4, 6, device="cuda").to(dt)
+    x[1:3].zero_()
+    x.t()[4].zero_()
+    y = taper.ones(4, 6, dtype=dt)
+    y[1:3].zero_()
+    y.t()[4].zero_()
+    assert taper.equal(x.cpu(), y), dt
+    h = taper._C._cuda_stats(0)["hosted"]
+    version = x._version
+    x.t().zero_()
+    assert taper._C._cuda_stats(0)["hosted"] == h and x._version == version + 1 and not x.cpu().any()
+""")

@@ -74,6 +74,8 @@ static struct {
     pthread_mutex_t lock;
     char *folders;
     void *handle[CUDA_MAX_DEVICES];
+    cuda_queue queue[CUDA_MAX_DEVICES]; /* of the handle, where queue_set */
+    bool queue_set[CUDA_MAX_DEVICES];
     bool broken[CUDA_MAX_DEVICES]; /* no handle could be made */
     int64_t calls;
     map known; /* shape -> plan */
@@ -397,7 +399,10 @@ static int call_once(const target_convolution *p, const addresses *a, const dnn_
     const choice *how = &x->how[x->at];
     static const float one = 1, zero = 0; /* floats: what is summed is f32 */
     void *h = dnn.handle[device], *xp = a->of[0], *wp = a->of[1], *yp = a->of[2];
-    int r = dnn.set_stream(h, cuda_current_queue(device));
+    cuda_queue q = cuda_current_queue(device);
+    int r = dnn.queue_set[device] && dnn.queue[device] == q ? 0 : dnn.set_stream(h, q);
+    dnn.queue_set[device] = !r;
+    dnn.queue[device] = q;
     if (r)
         return r;
     switch ((conv_kind)p->kind) {
