@@ -412,6 +412,13 @@ def _read_legacy(data, weights_only, map_location):
     return value
 
 
+def _inside(folder):
+    """A file of a folder that looks like a checkpoint; a name such files often have where there is none."""
+    ends = (".index.json", ".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+    names = sorted(n for n in os.listdir(folder) if n.endswith(ends))
+    return os.path.join(folder, min(names, key=lambda n: next(i for i, e in enumerate(ends) if n.endswith(e))) if names else "model.safetensors")
+
+
 def _contents(f, mapped):
     """The bytes of a file: mapped where it has a name, read where it is an object."""
     if hasattr(f, "read"):
@@ -422,6 +429,8 @@ def _contents(f, mapped):
             raise ValueError("mmap=True needs the name of a file, not an object to read from")
         return data
     path = os.fspath(f)
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"taper.load: {path!r} is a folder; give it the file in it, for example {_inside(path)!r}")
     with open(path, "rb") as h:
         st = os.fstat(h.fileno())
         import stat

@@ -176,6 +176,7 @@ static bool find_sizes(PyObject *o, int *ndim, symint *size)
     while (PySequence_Check(seq) && !py_is_tensor(seq) && !PyDict_Check(seq)) {
         if (*ndim >= TP_MAX_DIMS || (PyUnicode_Check(seq) && *ndim)) {
             PyErr_Format(PyExc_ValueError, "too many dimensions '%s'", Py_TYPE(seq)->tp_name);
+            py_add_hints();
             Py_DECREF(seq);
             return false;
         }
@@ -243,6 +244,7 @@ static bool infer(PyObject *o, int depth, int *dt) /* promotes into *dt */
             PyErr_Format(PyExc_TypeError, "new(): invalid data type 'str'");
         else
             PyErr_Format(PyExc_RuntimeError, "Could not infer dtype of %s", Py_TYPE(o)->tp_name);
+        py_add_hints();
         return false;
     }
     *dt = *dt == DT_none ? d : (int)dtype_promote((dtype)*dt, (dtype)d);
@@ -400,9 +402,11 @@ static bool fill(PyObject *o, int d, int ndim, const symint *size, dtype dt, cha
         return false;
     Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
     bool ok = n == size[d];
-    if (!ok)
+    if (!ok) {
         PyErr_Format(PyExc_ValueError, "expected sequence of length %lld at dim %d (got %zd)",
                      (long long)size[d], d, n);
+        py_add_hints();
+    }
     for (Py_ssize_t i = 0; ok && i < PySequence_Fast_GET_SIZE(seq); i++)
         ok = fill(PySequence_Fast_GET_ITEM(seq, i), d + 1, ndim, size, dt, at);
     if (ok && PySequence_Fast_GET_SIZE(seq) != n) {
@@ -465,6 +469,7 @@ tp_tensor *py_tensor_of(PyObject *o, int dt)
             return NULL;
     } else if (dt != DT_none && number_dtype(o) == DT_none && !PyNumber_Check(o)) {
         PyErr_Format(PyExc_RuntimeError, "Could not infer dtype of %s", Py_TYPE(o)->tp_name);
+        py_add_hints();
         return NULL;
     }
     if (dt == DT_none) {

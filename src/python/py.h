@@ -59,6 +59,8 @@ PyObject *py_int(symint v);                      /* new int, or SymInt for expre
 PyObject *py_rng(tp_gen *g);
 PyObject *py_from_val(const tp_val *v); /* new; v stays */
 PyObject *py_tensor_list(tp_tensor *const *ts, int n);
+/* Notes below the exception that is set: the module it happened in, what to do next. */
+void py_add_hints(void);
 PyObject *py_raise(tp_err *e); /* always NULL; keeps an exception that is already set */
 void py_forget(void);          /* as PyErr_Clear(), but what signal handlers raised is raised again later: */
 void py_put_off(void);         /* takes the exception that is set, */

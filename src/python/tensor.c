@@ -334,6 +334,8 @@ PyObject *py_raise(tp_err *e)
     } else
         PyErr_SetString(type, e->msg);
     Py_DECREF(type);
+    if (e->kind == ERR_runtime || e->kind == ERR_index || e->kind == ERR_value || e->kind == ERR_type)
+        py_add_hints();
     if (py_asks.note_saved) /* not while the module is being made */
         py_asks.note_saved();
     return NULL;
@@ -476,9 +478,12 @@ static PyObject *m_item(PyObject *o, PyObject *x)
         PyErr_SetString(py_fake_error, "Tensor.item() needs the data of a fake tensor");
         return NULL;
     }
-    if (t->numel != 1)
-        return PyErr_Format(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar",
-                            (long long)t->numel);
+    if (t->numel != 1) {
+        PyErr_Format(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar",
+                     (long long)t->numel);
+        py_add_hints();
+        return NULL;
+    }
     uint64_t room;
     tp_err err = { 0 };
     const void *at = tensor_peek(t, &room, &err);
@@ -695,6 +700,7 @@ static int nb_bool(PyObject *o)
         PyErr_SetString(PyExc_RuntimeError,
                         t->numel ? "Boolean value of Tensor with more than one value is ambiguous"
                                  : "Boolean value of Tensor with no values is ambiguous");
+        py_add_hints();
         return -1;
     }
     uint64_t room;

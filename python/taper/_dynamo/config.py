@@ -125,14 +125,14 @@ class _Config(_types.ModuleType):
         try:
             return _settings[name]
         except KeyError:
-            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, _settings)}") from None
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, [*_settings, *_ALIASES])}") from None
 
     def __setattr__(self, name, value):
         if name.startswith("_"):
             return super().__setattr__(name, value)
         name = _ALIASES.get(name, name)
         if name not in _settings:
-            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, _settings)}")
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, [*_settings, *_ALIASES])}")
         _check(name, value)
         _settings[name] = value
         _shown((name,))
@@ -142,7 +142,7 @@ class _Config(_types.ModuleType):
             return super().__delattr__(name)
         name = _ALIASES.get(name, name)
         if name not in _settings:
-            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, _settings)}")
+            raise AttributeError(f"taper._dynamo.config.{name} does not exist{_did_you_mean(name, [*_settings, *_ALIASES])}")
         _settings[name] = _DEFAULTS[name]
         _shown((name,))
 

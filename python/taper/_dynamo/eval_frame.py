@@ -118,7 +118,7 @@ def _wrap(fn, make):
     if isinstance(fn, (staticmethod, classmethod)):
         return type(fn)(make(fn.__func__))
     if not callable(fn):
-        raise RuntimeError(f"taper.compile got {type(fn).__name__}, which cannot be called")
+        raise RuntimeError(f"taper.compile got {type(fn).__name__}, which cannot be called; give it a function or a module itself, not what calling it returned")
     return make(fn)
 
 

@@ -383,7 +383,10 @@ def load(source):
         folder = os.path.dirname(os.path.abspath(name))
         with open(name, "rb") as f:
             data = f.read()
-    model = parse(data)
+    try:
+        model = parse(data)
+    except OnnxError as e:
+        raise OnnxError(f"taper.onnx.load: cannot read {repr(name) if name else 'this model'} as an ONNX model: {e}") from None
     graph = model.graph
     module = OnnxModule()
     writer = _Writer(model, module, folder, _opset(model))

@@ -1,6 +1,7 @@
 """The base of all optimisers. Plain Python over tensor operators, so that capture can trace a step."""
 import copy
 from collections import defaultdict
+from collections.abc import Iterable
 from itertools import chain
 
 import taper
@@ -22,6 +23,9 @@ class Optimizer:
         self._step_pre_hooks, self._step_post_hooks = {}, {}
         if isinstance(params, taper.Tensor):
             raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {taper.typename(params)}")
+        if not isinstance(params, Iterable):
+            raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {taper.typename(params)}"
+                            + ("; give it model.parameters()" if hasattr(params, "parameters") else ""))
         groups = list(params)
         if len(groups) == 0:
             raise ValueError("optimizer got an empty parameter list")

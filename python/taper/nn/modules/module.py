@@ -1,6 +1,8 @@
 """Module: the base of everything that holds parameters."""
 import copy
 import itertools
+import os
+import sys
 from collections import OrderedDict, namedtuple
 
 import taper
@@ -49,6 +51,33 @@ def _indent(text, n):
     if len(lines) == 1:
         return text
     return lines[0] + "\n" + "\n".join(" " * n + line for line in lines[1:])
+
+
+def _too_early(what, module):
+    e = AttributeError(f"cannot assign {what} before Module.__init__() call")
+    e.add_note(f"Hint: begin {type(module).__name__}.__init__ with super().__init__().")
+    return e
+
+
+def _running():
+    """The module that is being called, as a path from the outermost one: "Net.body.1, a Linear(...)"; None: none is."""
+    frame, calls = sys._getframe(), []
+    while frame is not None:
+        if frame.f_code in (Module.__call__.__code__, Module._call_with_hooks.__code__):
+            module = frame.f_locals.get("self")
+            if not calls or calls[-1] is not module:
+                calls.append(module)
+        frame = frame.f_back
+    if not calls:
+        return None
+    parent = calls.pop()
+    path = type(parent).__name__
+    for module in reversed(calls):
+        found = next((n for n, m in parent.named_modules() if m is module), None)
+        path += "." + found if found else " > " + type(module).__name__
+        parent = module
+    text = repr(parent)
+    return f"{path}, {text}" if "\n" not in text and text != path else path
 
 
 class Module:
@@ -203,7 +232,7 @@ class Module:
         params = d.get("_parameters")
         if isinstance(value, Parameter):
             if params is None:
-                raise AttributeError("cannot assign parameters before Module.__init__() call")
+                raise _too_early("parameters", self)
             d.pop(name, None)
             d["_buffers"].pop(name, None)
             d["_modules"].pop(name, None)
@@ -215,7 +244,7 @@ class Module:
             self.register_parameter(name, None)
         elif isinstance(value, Module):
             if params is None:
-                raise AttributeError("cannot assign module before Module.__init__() call")
+                raise _too_early("module", self)
             d.pop(name, None)
             params.pop(name, None)
             d["_buffers"].pop(name, None)
@@ -561,7 +590,10 @@ class Module:
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Copy values in; strict: keys must match exactly. Returns the missing and unexpected keys."""
         if not hasattr(state_dict, "keys"):
-            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+            e = TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+            if isinstance(state_dict, (str, os.PathLike)):
+                e.add_note(f"Hint: read the file first: load_state_dict(taper.load({os.fspath(state_dict)!r})).")
+            raise e
         missing, unexpected, errors = [], [], []
         metadata = getattr(state_dict, "_metadata", None)
         state_dict = OrderedDict(state_dict)
@@ -585,7 +617,10 @@ class Module:
             if missing:
                 errors.insert(0, "Missing key(s) in state_dict: {}. ".format(", ".join(f'"{k}"' for k in missing)))
         if errors:
-            raise RuntimeError("Error(s) in loading state_dict for {}:\n\t{}".format(type(self).__name__, "\n\t".join(errors)))
+            e = RuntimeError("Error(s) in loading state_dict for {}:\n\t{}".format(type(self).__name__, "\n\t".join(errors)))
+            if strict and (missing or unexpected):
+                e.add_note("Hint: names differ between the file and the model; load_state_dict(..., strict=False) takes those that both have.")
+            raise e
         return _Incompatible(missing, unexpected)
 
     # --- text ---------------------------------------------------------------------------------------------------
