@@ -26,6 +26,20 @@ static const tp_tensor *result_type(const ir_graph *g, int i)
     return v->kind == VAL_node ? ir_type(v->node) : NULL;
 }
 
+/* A value is memory of its own: what shares an input's is returned as a view of that input. */
+static bool shares_input(const ir_node *n)
+{
+    const ir_node *made = n;
+    while (made->kind != IR_placeholder) {
+        made = made->kind == IR_getitem ? made->arg[0].node : made;
+        if (made->kind != IR_call || !(op_row_of((op_id)made->op)->flags & OPF_VIEW) ||
+            made->arg[0].kind != VAL_node)
+            return false;
+        made = made->arg[0].node;
+    }
+    return made != n;
+}
+
 static const char *forward_wrong(const aot_unit *u)
 {
     int nfw = u->nvalue + u->nmut;
@@ -37,6 +51,9 @@ static const char *forward_wrong(const aot_unit *u)
         if (u->mut[i] < 0 || u->mut[i] >= u->nin ||
             !same_kind(result_type(u->fw, u->nvalue + i), ir_type(u->fw->inputs.at[u->mut[i]])))
             return "the new value of an input is of another type than the input";
+    for (int i = 0; i < u->nvalue; i++)
+        if (u->fw->output->arg[i].kind == VAL_node && shares_input(u->fw->output->arg[i].node))
+            return "a value lies in the memory of an input";
     for (int i = 0; i < u->nout; i++) {
         int most = u->out[i].kind == AOT_value || u->out[i].kind == AOT_result_view ? nfw : u->nin;
         if (u->out[i].kind != AOT_number && (u->out[i].index < 0 || u->out[i].index >= most))

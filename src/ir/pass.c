@@ -135,6 +135,27 @@ static void note_storage(map *m, const ir_node *n)
 }
 static void note_operand(void *m, ir_node *n) { note_storage(m, n); }
 
+static bool any_in(const map *m, const ir_node *n)
+{
+    const tp_tensor *t = ir_type(n);
+    if (t)
+        return map_geti(m, (uintptr_t)t->storage) != NULL;
+    for (int i = 0; n->val.kind == VAL_tensors && i < n->val.n; i++)
+        if (n->val.ts[i] && map_geti(m, (uintptr_t)n->val.ts[i]->storage))
+            return true;
+    return false;
+}
+/* A view and what it looks at, where their types do not say so: after writes became values a view keeps the storage of the tensor
+ * that the program wrote, and its operand has another one. */
+static void note_viewed(map *m, const ir_node *n)
+{
+    const ir_node *view = n->kind == IR_getitem ? n->arg[0].node : n;
+    if (!m->n || view->kind != IR_call || !(op_row_of((op_id)view->op)->flags & OPF_VIEW) || !any_in(m, n))
+        return;
+    if (view->arg[0].kind == VAL_node)
+        note_storage(m, view->arg[0].node);
+}
+
 void escape_init(escape *e, ir_graph *g)
 {
     memset(e, 0, sizeof *e);
@@ -152,6 +173,10 @@ void escape_init(escape *e, ir_graph *g)
                     (i == 0 || op_row_of((op_id)n->op)->schema.param[i].mutated))
                     note_storage(&e->written, n->arg[i].node);
     }
+    for (const ir_node *n = g->last; n; n = n->prev) {
+        note_viewed(&e->written, n);
+        note_viewed(&e->returned, n);
+    }
 }
 
 void escape_free(escape *e)
@@ -160,15 +185,5 @@ void escape_free(escape *e)
     map_free(&e->returned);
 }
 
-static bool any_in(const map *m, const ir_node *n)
-{
-    const tp_tensor *t = ir_type(n);
-    if (t)
-        return map_geti(m, (uintptr_t)t->storage) != NULL;
-    for (int i = 0; n->val.kind == VAL_tensors && i < n->val.n; i++)
-        if (n->val.ts[i] && map_geti(m, (uintptr_t)n->val.ts[i]->storage))
-            return true;
-    return false;
-}
 bool escape_written(const escape *e, const ir_node *n) { return any_in(&e->written, n); }
 bool escape_returned(const escape *e, const ir_node *n) { return any_in(&e->returned, n); }

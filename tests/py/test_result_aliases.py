@@ -32,6 +32,28 @@ def view_under_no_grad(a):
 
 
 @program
+def view_of_a_copy(a):
+    v=a-a
+    v.copy_(a)
+    return v.view_as(v)
+
+
+@program
+def views_of_a_copy(a):
+    v=a.new_zeros(a.shape)
+    v.copy_(a)
+    return v.reshape(-1)[1:], v[0], a.clone().view(-1)
+
+
+@program
+def view_of_a_written_view(a):
+    v=a*2
+    w=v.view(-1)
+    w.copy_(a.reshape(-1))
+    return w.view(a.shape), v.t()
+
+
+@program
 def write_through_detach(a):
     v=a.detach()
     v-=a

@@ -10,6 +10,8 @@ a program does wrong must be wrong in the same way everywhere."""
 import copy
 import itertools
 
+import forms
+
 SMOOTH = ("sin", "cos", "tanh", "sigmoid", "atan", "erf", "square", "exp", "expm1")
 KEEP = ("neg", "abs", "relu", "clone", "contiguous")  # exact stays exact
 FUNCTIONAL = ("silu", "gelu", "softplus", "elu", "leaky_relu", "hardtanh", "logsigmoid")
@@ -42,6 +44,7 @@ class Program:
         self.c, self.lines, self.depth, self.count = choices, [], 0, 0
         self.helpers, self.classes, self.functions, self.written, self.loops = [], [], [], set(), 0
         self.scopes, self.nest, self.budget, self.has, self.in_try = [], 0, 0, set(), 0
+        self.wide = choices.chance(60)  # programs with the rows of forms.py
 
     # -- text --
     def put(self, text):
@@ -149,12 +152,15 @@ class Program:
     def value(self, deep=1):
         """A new tensor: what a step of a program computes."""
         c = self.c
-        how = c.weighted((("unary", 14), ("scalar", 14), ("binary", 22), ("view", 24), ("reduce", 10), ("index", 8), ("make", 5), ("cast", 4), ("where", 6),
+        how = c.weighted((("form", 26 if self.wide else 0), ("unary", 14), ("scalar", 14), ("binary", 22), ("view", 24), ("reduce", 10), ("index", 8), ("make", 5), ("cast", 4), ("where", 6),
                           ("join", 6), ("product", 5), ("compare", 5), ("jump", 3), ("helper", 8 if self.helpers else 0), ("like", 4), ("flip", 4), ("odd", 3),
                           ("method", 7 if self.others("obj") else 0), ("module", 7 if self.others("mod") else 0), ("from", 7 if self.others("list") or self.others("dict") else 0),
                           ("function", 3 if "Double" in self.has else 0), ("closure", 8 if self.functions else 0), ("grad", 3), ("draw", 1), ("special", 4), ("transform", 2), ("format", 4 if any(x.shape is not None and len(x.shape) == 4 for x in self.tensors("f")) else 0)))
         v = self.tensor("f")
         n, s = v.name, v.shape
+        if how == "form":
+            text, shape, exact = c.one(forms.VALUES)
+            return self.filled(text, v), {"same": s, "scalar": ()}.get(shape), "f", exact and v.exact and "{w}" not in text, None
         if how == "view":
             return self.view(self.tensor(c.one(("f", "f", "f", None))))
         if how == "unary":
@@ -288,7 +294,20 @@ class Program:
         return c.one((f"{n} @ {w.name}", f"torch.cat([{n}, {w.name}])", f"{n} // {w.name}", f"{n}[{self.c.below(9)}]", f"{n}.view(2, 3)", f"{n} & {w.name}", f"{n}.reshape(-1, 2)", f"{n}.sum({self.c.below(4)})",
                       f"torch.linalg.cholesky({n})", f"{n}.missing()", f"torch.gather({n}, 0, {w.name})", f"{n} + {w.name}", f"{n}.item()", f"{n} << 1")), None, "f", False, None
 
+    def filled(self, text, v, new=""):
+        """A row of forms.py with names in it."""
+        e = self.tensor("f", True)
+        e = e if e.exact else v
+        return text.format(n=v.name, w=self.tensor("f").name, e=e.name, k=self.integer(), x=self.number(), s=self.size_of(v), v=new)
+
     # -- statements --
+    def plain(self):
+        """Lines of plain Python around a tensor."""
+        v, new = self.tensor("f"), self.name("v")
+        for line in self.c.one(forms.LINES):
+            self.put(self.filled(line, v, new))
+        self.scope.append(Var(new, None, "f", False))
+
     def assign(self):
         text, shape, kind, exact, root = self.value()
         name = self.name("v") if self.c.chance(85) or self.nest else self.tensor(None).name
@@ -607,7 +626,7 @@ class Program:
         self.scope.append(Var(n, kind="meta"))
 
     def statement(self):
-        how = self.c.weighted((("assign", 36), ("write", 20), ("control", 7 if self.nest < 3 else 0), ("exceptions", 4 if self.nest < 2 else 0), ("contexts", 6 if self.nest < 3 else 0), ("containers", 8), ("state", 8),
+        how = self.c.weighted((("assign", 36), ("plain", 16 if self.wide else 0), ("write", 20), ("control", 7 if self.nest < 3 else 0), ("exceptions", 4 if self.nest < 2 else 0), ("contexts", 6 if self.nest < 3 else 0), ("containers", 8), ("state", 8),
                                ("breaks", 6), ("nested", 5 if self.nest < 2 else 0), ("autograd", 2), ("leave", 2), ("meta", 3)))
         getattr(self, how)()
 
@@ -774,8 +793,10 @@ def literal(p, sizes, shape, kind, dtype):
 def generate(choices):
     p = Program(choices)
     c = p.c
-    p.lines += ["import collections, contextlib, dataclasses, functools, gc, itertools, operator", "import torch", "import torch.utils.checkpoint", "LOG, TABLE, COUNT, SAVED = [], {}, 0, torch.ones(2)", ""]
+    p.lines += ["import collections, contextlib, copy, dataclasses, enum, functools, gc, itertools, math, operator", "import torch", "import torch.utils.checkpoint", "LOG, TABLE, COUNT, SAVED = [], {}, 0, torch.ones(2)", ""]
     define_classes(p)
+    if p.wide:
+        p.lines += forms.HELPERS.split("\n")
     p.globals = set()
     # helper functions
     for _ in range(c.one((0, 0, 1, 1, 2))):

@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
 
-WARM = """import collections, contextlib, dataclasses, functools, gc, itertools, operator, torch, torch.utils.checkpoint
+WARM = """import collections, contextlib, copy, dataclasses, enum, functools, gc, itertools, math, operator, torch, torch.utils.checkpoint
 cf = compile(lambda x: x.sin() + x.sum())
 a = torch.ones(3, requires_grad=True)
 r = call(cf, a)
