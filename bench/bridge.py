@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """torch.compile(backend="taper") beside PyTorch's own backends: first steps with empty and with warm caches, what a call costs, and steps after that.
 
-  bench/bridge.py [--models N] [--steady] [--jobs N] [NAME ...]
+  bench/bridge.py [--models N] [--steady [--threads N]] [--jobs N] [NAME ...]
 
 Each cell is a process of its own; processor time (with that of compilers it starts) is printed, because it means the same on a busy machine. "capture" is
 Dynamo and AOTAutograd with compilers that do nothing. Skips loudly without PyTorch.
---steady: the models of bench/models.py (NAME: some of them) at two threads, Taper and Inductor turn by turn in one process, wall-clock milliseconds; a process is
-held on two cores of its own, N of them at a time.
+--steady: the models of bench/models.py (NAME: some of them; tv:NAME: one of torchvision's) at --threads (2), Taper and Inductor turn by turn in one process,
+wall-clock milliseconds; a process is held on as many cores of its own, --jobs of them at a time.
 """
 import argparse
 import json
@@ -75,14 +75,24 @@ def call(name, inputs):
     return sorted(best)[len(best) // 4]
 
 
-def steady(model):
+def build(model):
+    """-> (module, inputs, target, loss function)"""
+    import torch
+    if not model.startswith("tv:"):
+        import models
+        return models.build(model, torch)
+    import torchvision
+    torch.manual_seed(0)
+    return torchvision.models.get_model(model[3:], weights=None), (torch.randn(2, 3, 224, 224),), torch.tensor([1, 2]), torch.nn.functional.cross_entropy
+
+
+def steady(model, threads):
     """-> {"inference": (taper, inductor), "training": (taper, inductor)}, milliseconds a step"""
     import torch
-    import models
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads)
     runs = {}
     for name in ("taper", "inductor"):
-        m, args, target, loss = models.build(model, torch)
+        m, args, target, loss = build(model)
         torch._dynamo.reset()
         f = torch.compile(m, backend=backend_of(name))
         g = torch.compile(lambda *a, m=m, target=target, loss=loss: loss(m(*a), target), backend=backend_of(name))
@@ -118,25 +128,25 @@ def steady(model):
     return answer
 
 
-def all_steady(names, jobs):
+def all_steady(names, jobs, threads):
     import concurrent.futures
     import math
     import queue
     usable = sorted(os.sched_getaffinity(0))
     pairs = queue.Queue()
     for i in range(jobs):
-        pairs.put(usable[2 * i:2 * i + 2])
+        pairs.put(usable[threads * i:threads * (i + 1)])
 
     def one(name):
         pair = pairs.get()
         try:
-            return name, child("steady", "both", name, cores=pair, TORCHINDUCTOR_COMPILE_THREADS="2")
+            return name, child("steady", threads, name, cores=pair, TORCHINDUCTOR_COMPILE_THREADS=str(threads))
         except subprocess.CalledProcessError:
             return name, None
         finally:
             pairs.put(pair)
     ratios = {"inference": [], "training": []}
-    print("| a step, ms, 2 threads | inference: taper | inductor | ratio | training: taper | inductor | ratio |\n| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    print(f"| a step, ms, {threads} threads | inference: taper | inductor | ratio | training: taper | inductor | ratio |\n| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for name, got in pool.map(one, names):
             cells = []
@@ -160,12 +170,13 @@ def main():
     a.add_argument("--child", nargs=3)
     a.add_argument("--models", type=int, default=len(MODELS))
     a.add_argument("--steady", action="store_true")
+    a.add_argument("--threads", type=int, default=2)
     a.add_argument("--jobs", type=int, default=1)
     a.add_argument("names", nargs="*")
     a = a.parse_args()
     if a.child:
         what, name, arg = a.child
-        print(json.dumps(first(name, arg) if what == "first" else steady(arg) if what == "steady" else call(name, int(arg))))
+        print(json.dumps(first(name, arg) if what == "first" else steady(arg, int(name)) if what == "steady" else call(name, int(arg))))
         return 0
     try:
         import torch  # noqa: F401
@@ -174,7 +185,7 @@ def main():
         return 0
     if a.steady:
         import models
-        all_steady(a.names or models.NAMES + models.MORE, a.jobs)
+        all_steady(a.names or models.NAMES + models.MORE, a.jobs, a.threads)
         return 0
     print("| first step, processor seconds | Dynamo alone | capture | taper, cold | taper, warm | inductor, cold | inductor, warm |\n| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for model in list(MODELS)[:a.models]:

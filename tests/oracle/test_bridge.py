@@ -73,6 +73,17 @@ def test_training_steps():
     step(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), torch.randn(2, 6, 16))
 
 
+def test_batch_norm_without_training():
+    m = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+    m[1].running_mean.uniform_(), m[1].running_var.uniform_(0.5, 1)
+    x = torch.randn(2, 3, 6, 6)
+    for dynamic in (None, True):
+        with torch.no_grad():
+            same(compiled(m, dynamic=dynamic)(x), m(x))
+        assert not bridge.ledger(), bridge.ledger()
+    step(m, x)
+
+
 def test_sizes_that_change():
     m = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6))
     f = compiled(m, dynamic=True)

@@ -8,12 +8,16 @@ from ._import import has_row
 aten = torch.ops.aten
 # Rules that PyTorch has outside of its core table.
 ALSO = ("_batch_norm_with_update_functional", "batch_norm_backward", "rrelu_with_noise_backward", "_native_batch_norm_legit.no_stats",
-        "_native_batch_norm_legit_no_training", "_weight_norm_interface", "_weight_norm_interface_backward", "angle")
+        "_weight_norm_interface", "_weight_norm_interface_backward", "angle")
 
 
 def copy(self, src, non_blocking=False):
     return aten._to_copy(src, dtype=self.dtype).expand(self.shape).clone() if src.shape != self.shape else \
         aten._to_copy(src, dtype=self.dtype) if src.dtype != self.dtype else src.clone()
+
+
+def batch_norm_no_training(x, weight, bias, mean, var, momentum, eps):
+    return aten._native_batch_norm_legit_functional(x, weight, bias, mean, var, False, momentum, eps)[:3]
 
 
 def native_dropout(x, p, train):
@@ -135,5 +139,6 @@ def table():
             rules[op] = fn
     rules.update({op: fn for part in (_foreach(), _fused(), _copies_of_views()) for op, fn in part.items() if not has_row(op)})
     rules[aten.copy.default] = copy
+    rules[aten._native_batch_norm_legit_no_training.default] = batch_norm_no_training  # PyTorch's rule calls an operator that writes
     rules[aten.native_dropout.default] = native_dropout
     return rules
