@@ -26,8 +26,8 @@ static const tp_tensor *result_type(const ir_graph *g, int i)
     return v->kind == VAL_node ? ir_type(v->node) : NULL;
 }
 
-/* A value is memory of its own: what shares an input's is returned as a view of that input. */
-static bool shares_input(const ir_node *n)
+/* A value that lies in the memory of an input although the program made it elsewhere: a copy went that a view looked at. */
+static bool lost_copy(const ir_node *n)
 {
     const ir_node *made = n;
     while (made->kind != IR_placeholder) {
@@ -37,7 +37,7 @@ static bool shares_input(const ir_node *n)
             return false;
         made = made->arg[0].node;
     }
-    return made != n;
+    return made != n && ir_type(n) && ir_type(made) && ir_type(n)->storage != ir_type(made)->storage;
 }
 
 static const char *forward_wrong(const aot_unit *u)
@@ -52,8 +52,8 @@ static const char *forward_wrong(const aot_unit *u)
             !same_kind(result_type(u->fw, u->nvalue + i), ir_type(u->fw->inputs.at[u->mut[i]])))
             return "the new value of an input is of another type than the input";
     for (int i = 0; i < u->nvalue; i++)
-        if (u->fw->output->arg[i].kind == VAL_node && shares_input(u->fw->output->arg[i].node))
-            return "a value lies in the memory of an input";
+        if (u->fw->output->arg[i].kind == VAL_node && lost_copy(u->fw->output->arg[i].node))
+            return "a new value lies in the memory of an input";
     for (int i = 0; i < u->nout; i++) {
         int most = u->out[i].kind == AOT_value || u->out[i].kind == AOT_result_view ? nfw : u->nin;
         if (u->out[i].kind != AOT_number && (u->out[i].index < 0 || u->out[i].index >= most))
