@@ -115,7 +115,8 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
     if (ok) {
         code_log_plan(p, made);
         crumb_drop("loops", "memory plan");
-        x.memory = loop_memory_plan(c, p);
+        x.record = o.v[OPT_cudagraphs] && x.target->record;
+        x.memory = loop_memory_plan(c, p, x.record);
         ok = loop_memory_check(p, &x.memory, c->err);
         if (!ok)
             loop_memory_free(&x.memory);
@@ -123,7 +124,6 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
     if (ok) {
         x.alone = alone;
         x.keep_results = o.v[OPT_reuse_outputs];
-        x.record = o.v[OPT_cudagraphs];
         r = program_new(&x);
     } else {
         program_nested_free(x.nested, p->step.n);

@@ -237,8 +237,8 @@ static int larger_first(const void *a, const void *b)
 
 /* One block for all buffers costs nothing to ask for, but makes a program need more memory at its height than one that
  * frees each after its last use: where the difference counts, large ones get memory of their own while they live. What
- * is large: asking for it costs little beside filling it. */
-static void place(tp_comp *c, const loop_plan *p, loop_memory *m)
+ * is large: asking for it costs little beside filling it. fixed: all are in the block. */
+static void place(tp_comp *c, const loop_plan *p, loop_memory *m, bool fixed)
 {
     int n = (int)p->slot.n, placed = 0;
     int *order = mem_alloc(sizeof *order * (size_t)MAX(n, 1));
@@ -264,7 +264,8 @@ static void place(tp_comp *c, const loop_plan *p, loop_memory *m)
     m->block = place_buffers(p, order, placed, bytes, m->offset);
     int64_t *offset = mem_alloc(sizeof *offset * (size_t)MAX(n, 1)),
             most = placed ? height(p, bytes, m->block, INT64_MAX) : 0;
-    for (int64_t large = 32 << 10; placed && large >= 4 << 10 && bytes[order[0]] >= large; large /= 8) {
+    for (int64_t large = 32 << 10; !fixed && placed && large >= 4 << 10 && bytes[order[0]] >= large;
+         large /= 8) {
         int k = 0;
         memset(offset, -1, sizeof *offset * (size_t)n);
         while (k < placed && bytes[order[k]] >= large)
@@ -344,10 +345,10 @@ static void commit(const loop_plan *p, loop_memory *m)
         }
 }
 
-loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p)
+loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p, bool fixed)
 {
     loop_memory m = { 0 };
-    place(c, p, &m);
+    place(c, p, &m, fixed);
     release(c, p, &m);
     commit(p, &m);
     return m;

@@ -15,7 +15,8 @@ typedef struct loop_memory {
         *item_at; /* the same for slots that are items of step i's list; empty where the list itself is used */
 } loop_memory;
 
-loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p);
+/* fixed: buffers lie at the same addresses in every call, as recorded launches need it. */
+loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p, bool fixed);
 /* Buffers that live at the same time lie separately, inside the block; false names two that do not. */
 bool loop_memory_check(const loop_plan *p, const loop_memory *m, tp_err *err);
 void loop_memory_free(loop_memory *m);

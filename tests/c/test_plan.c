@@ -113,7 +113,7 @@ TEST(memory_of_living_buffers_does_not_overlap)
     loop_plan *p = g ? loop_plan_new(&c, g) : NULL;
     CHECK(p != NULL);
     if (p) {
-        loop_memory m = loop_memory_plan(&c, p);
+        loop_memory m = loop_memory_plan(&c, p, false);
         int first = -1, second = -1;
         CHECK(loop_memory_check(p, &m, &err));
         for (int i = 0; i < (int)p->slot.n; i++)

@@ -303,3 +303,30 @@ def test_log():
                 " capture_output=True, text=True, env={**os.environ, 'TAPER_LOGS': '+inductor'})\n"
                 "print(r.stderr)", TAPER_CUDNN_LIBRARY=library)
         assert "convolutions on CUDA: " + text in e, e
+
+
+def test_recorded_with_large_buffers():
+    """Buffers that would be asked for one by one lie in one block where launches are recorded: the second call records, later ones replay."""
+    long_under_sanitizers()
+    if not has_fake():
+        return
+    out = conv("""
+taper.manual_seed(0)
+sizes = [4, 20, 3, 24, 5, 32, 2]
+w = [taper.randn(o, i, 1, 1, device="cuda") * 0.3 for i, o in zip(sizes, sizes[1:])]
+x = taper.randn(1, 4, 20, 24, device="cuda")
+def f(x):
+    for v in w:
+        x = F.conv2d(x, v).relu()
+    return x.sum()
+c = taper.compile(f, mode="reduce-overhead")
+with taper.no_grad():
+    want = f(x).item()
+    for i in range(4):
+        before = taper._C._cuda_stats(0)
+        got = c(x).item()
+        after = taper._C._cuda_stats(0)
+        assert abs(got - want) < 1e-3 * abs(want), (got, want)
+        print([after[k] - before[k] for k in ("recorded", "replayed", "convolved")] + [i > 0 and after["requests"] - before["requests"]])
+""")
+    assert out == "[0, 0, 6, False]\n[1, 1, 6, 0]\n[0, 1, 0, 0]\n[0, 1, 0, 0]\n", out
