@@ -364,7 +364,7 @@ static bool parse_func(parser *p, bool entry)
 
 static bool parse_global(parser *p) /* .align 16 .b32 name[16] = {...}; */
 {
-    uint64_t v[64];
+    uint64_t v[256];
     int n = 0;
     eat(p, ".align"), word(p);
     int size = types[type_named(word(p) + 1)].size;
@@ -372,8 +372,10 @@ static bool parse_global(parser *p) /* .align 16 .b32 name[16] = {...}; */
     eat(p, "["), word(p), eat(p, "]"), eat(p, "="), eat(p, "{");
     do
         v[n++] = number(word(p));
-    while (eat(p, ","));
-    eat(p, "}"), eat(p, ";");
+    while (eat(p, ",") && n < (int)COUNT(v));
+    if (!eat(p, "}"))
+        return fail_at(p->err, p->line, "a table is too long");
+    eat(p, ";");
     char *mem = arena_alloc(&p->m->a, (size_t)(n * size));
     for (int i = 0; i < n; i++)
         memcpy(mem + i * size, &v[i], (size_t)size);

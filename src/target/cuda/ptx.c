@@ -47,15 +47,17 @@ typedef struct pw {
     text *guard;  /* edge: of the lanes; else one of the step; NULL: none */
     text *shift;  /* by reduction: element 0 belongs to partial result 0 of which thread, "" for the first */
     size_t rooms; /* bytes in shared memory of joins, + 1; 0: none yet */
-    bool per_thread;    /* inside code that differs between threads                      */
-    bool touched;       /* memory was accessed since the last barrier                    */
-    int ordered;        /* number of the vector loop that runs in order, 0: none */
-    text ordered_first; /* its first iteration                                   */
-    size_t room;        /* bytes of shared memory so far                         */
-    text shared;        /* its address                                           */
-    text scan_on;       /* this lane's iteration of a scan stores; empty: outside */
-    text *lifted;       /* by instruction: constants that are parameters; NULL: none */
-    int npart;          /* P                                                     */
+    bool per_thread;         /* inside code that differs between threads                      */
+    bool touched;            /* memory was accessed since the last barrier                    */
+    int ordered;             /* number of the vector loop that runs in order, 0: none */
+    text ordered_first;      /* its first iteration                                   */
+    size_t room;             /* bytes of shared memory so far                         */
+    text shared;             /* its address                                           */
+    text scan_on;            /* this lane's iteration of a scan stores; empty: outside */
+    text *lifted;            /* by instruction: constants that are parameters; NULL: none */
+    int npart;               /* P                                                     */
+    int words_first;         /* of a fragment: the tables that were looked up last, + 1; 0: none */
+    text words_at, words[8]; /* the index, and what was found */
 } pw;
 
 /* --- text ------------------------------------------------------------------------------------ */
@@ -425,24 +427,50 @@ static text narrow(pw *w, const vir_ins *in)
     return op2(w, C_r, "shr.s32", op2(w, C_r, "shl.b32", a, n), n);
 }
 
-static text table(pw *w, const vir_ins *in)
+/* Tables that are looked up together at one index: an entry has its words of all of them, 8 where they are more than one. */
+static const struct {
+    int first, n;
+} tables[] = { { VIR_TABLE_exp, 1 }, { VIR_TABLE_erf, 6 }, { VIR_TABLE_tanh, 8 } };
+
+/* Entry %15 of `at` of those tables: a word, or eight. */
+static void entry(pw *w, int first, int n, text at, text *word)
 {
     char key[32];
-    snprintf(key, sizeof key, "tp_table%lld", (long long)in->imm);
+    snprintf(key, sizeof key, "tp_table%d", first);
     if (!map_get(&w->u->seen, key)) {
-        strbuf_addf(&w->u->head, ".global .align 16 .b32 %s[16] = {", key);
+        strbuf_addf(&w->u->head, ".global .align 16 .b32 %s[%d] = {", key, n == 1 ? 16 : 128);
         for (int i = 0; i < 16; i++)
-            strbuf_addf(&w->u->head, "%s%u", i ? ", " : "", (uint32_t)vir_tables[in->imm][i]);
+            for (int t = 0; t < (n == 1 ? 1 : 8); t++)
+                strbuf_addf(&w->u->head, "%s%u", i + t ? ", " : "",
+                            t < n ? (uint32_t)vir_tables[first + t][i] : 0);
         strbuf_add(&w->u->head, "};\n");
         map_put(&w->u->seen, key, (void *)1);
     }
-    text i = op2(w, C_r, "and.b32", val_reg(w, in->a), imm_int(15)), q = new_reg(w, C_q),
-         base = new_reg(w, C_q), d = new_reg(w, C_r);
-    E(w, "mul.wide.u32 %s, %s, 4", q.s, i.s);
+    text i = op2(w, C_r, "and.b32", at, imm_int(15)), q = new_reg(w, C_q), base = new_reg(w, C_q);
+    E(w, "mul.wide.u32 %s, %s, %d", q.s, i.s, n == 1 ? 4 : 32);
     E(w, "mov.u64 %s, %s", base.s, key);
     q = op2(w, C_q, "add.s64", q, base);
-    E(w, "ld.global.nc.b32 %s, [%s]", d.s, q.s);
-    return d;
+    for (int t = 0; t < (n == 1 ? 1 : 8); t++)
+        word[t] = new_reg(w, C_r);
+    if (n == 1)
+        E(w, "ld.global.nc.b32 %s, [%s]", word[0].s, q.s);
+    for (int t = 0; n > 1 && t < 8; t += 4)
+        E(w, "ld.global.nc.v4.b32 {%s, %s, %s, %s}, [%s+%d]", word[t].s, word[t + 1].s, word[t + 2].s,
+          word[t + 3].s, q.s, 4 * t);
+}
+
+static text table(pw *w, const vir_ins *in)
+{
+    text at = val_reg(w, in->a);
+    size_t f = 0;
+    while (in->imm >= tables[f].first + tables[f].n)
+        f++;
+    if (!w->words_first || w->words_first != tables[f].first + 1 || strcmp(w->words_at.s, at.s)) {
+        entry(w, tables[f].first, tables[f].n, at, w->words);
+        w->words_first = tables[f].first + 1;
+        w->words_at = at;
+    }
+    return w->words[in->imm - tables[f].first];
 }
 
 /* tp_NAME_f64 from its fragment. */
@@ -610,7 +638,7 @@ static void frag(pw *w, const vir_frag *f, const text *in, text *out)
         if (f->k->ins[i].op == VIR_input && !f->k->ins[i].dead)
             own[f->k->ins[i].imm] = in_reg(w, f->k->ins[i].type, own[f->k->ins[i].imm]);
     s.k = f->k, s.reg = reg, s.in = own, s.lanes = 1, s.u_now = 0, s.lifted = NULL;
-    s.wide = s.held = false, s.width = VMAX;
+    s.wide = s.held = false, s.width = VMAX, s.words_first = 0;
     for (vir_ref r = f->k->loops[0].first; r; r = f->k->ins[r].next) {
         const vir_ins *i = &f->k->ins[r];
         if (!i->dead && i->op != VIR_const && i->op != VIR_input)
