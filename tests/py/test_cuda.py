@@ -1081,3 +1081,25 @@ for dt in (taper.float32, taper.bfloat16, taper.int64, taper.bool):
     x.t().zero_()
     assert taper._C._cuda_stats(0)["hosted"] == h and x._version == version + 1 and not x.cpu().any()
 """)
+
+
+def test_padded_rows_are_read_at_once():
+    """A condition that is one for all lanes guards a wide access: rows of an image whose channels come last, inside and outside of the padding."""
+    long_under_sanitizers()
+    if not has_fake():
+        return
+    out = run("""
+import io, os
+taper.manual_seed(0)
+def f(x):
+    return F.pad(x, (1, 2, 2, 1), value=3) * 2, F.pad(x, (0, 0, 0, 0, 1, 1)), x[:, :, 2:, 1:].clone()
+for dt in (taper.bfloat16, taper.float32, taper.float64, taper.int32, taper.uint8):
+    for channels in (16, 7):
+        x = (taper.randn(1, channels, 4, 5) * 20).to(dt).contiguous(memory_format=taper.channels_last)
+        for a, b in zip(taper.compile(f)(x.cuda()), f(x)):
+            assert taper.equal(a.cpu(), b) and a.stride() == b.stride(), (dt, channels)
+print("equal")
+""", TAPER_LOGS="kernel_code", TAPER_LOGS_OUT="/dev/stdout")
+    assert out.endswith("equal\n"), out[-2000:]
+    wide = [line for line in out.splitlines() if "ld.global.v4" in line and "@%p" in line]
+    assert wide, "no wide access has a condition"

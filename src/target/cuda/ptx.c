@@ -713,19 +713,27 @@ static text guard_now(pw *w)
     return w->guard[w->edge ? w->u_now : 0];
 }
 
+/* What an access that does not happen gives. */
+static text zero_reg(pw *w, vir_mem m)
+{
+    text x = new_reg(w, mem_form[m].cls);
+    if (mem_form[m].cls == C_f || mem_form[m].cls == C_d)
+        E(w, "mov.%s %s, %s", mem_form[m].name, x.s, imm_float(m == VM_f64 ? VT_f64 : VT_f32, 0).s);
+    else
+        E(w, "mov.%s %s, 0", cls_type[mem_form[m].cls], x.s);
+    return x;
+}
+
 static text load(pw *w, const vir_ins *in)
 {
     vir_mem m = (vir_mem)in->mem;
-    text at = address(w, in), x = new_reg(w, mem_form[m].cls), g = guard_now(w);
+    text at = address(w, in), g = guard_now(w),
+         x = in->c || g.s[0] ? zero_reg(w, m) : new_reg(w, mem_form[m].cls);
     w->touched = true;
     if (in->c || g.s[0]) {
         text c = in->c ? val_reg(w, in->c) : g;
         if (in->c && g.s[0])
             c = op2(w, C_p, "and.pred", c, g);
-        if (mem_form[m].cls == C_f || mem_form[m].cls == C_d)
-            E(w, "mov.%s %s, %s", mem_form[m].name, x.s, imm_float(m == VM_f64 ? VT_f64 : VT_f32, 0).s);
-        else
-            E(w, "mov.%s %s, 0", cls_type[mem_form[m].cls], x.s);
         E(w, "@%s ld.global.%s %s, [%s+%lld]", c.s, mem_form[m].name, x.s, at.s, (long long)in->imm);
     } else
         E(w, "ld.global.%s %s, [%s+%lld]", mem_form[m].name, x.s, at.s, (long long)in->imm);
@@ -814,10 +822,12 @@ static void list(const text *x, int n, char *out, size_t size)
         at += (size_t)snprintf(out + at, size - at, "%s%s", i ? ", " : "", x[i].s);
 }
 
-/* What a wide access of the step starts with, "@p ". */
-static void wide_guard(pw *w, char *out, size_t size)
+/* What a wide access of the step starts with, "@p ". c: its own condition, or 0. */
+static void wide_guard(pw *w, vir_ref c, char *out, size_t size)
 {
     text g = guard_now(w);
+    if (c)
+        g = g.s[0] ? op2(w, C_p, "and.pred", val_reg(w, c), g) : val_reg(w, c);
     snprintf(out, size, g.s[0] ? "@%s " : "%s", g.s);
 }
 
@@ -830,10 +840,10 @@ static void load_wide(pw *w, vir_ref r, text at, int64_t off)
     text x[VMAX], part[4];
     char names[160], on[40];
     off += in->imm;
-    wide_guard(w, on, sizeof on);
+    wide_guard(w, in->c, on, sizeof on);
     if (size == 2 && w->lanes == 8) {
         for (int i = 0; i < 4; i++)
-            part[i] = new_reg(w, C_r);
+            part[i] = in->c ? zero_reg(w, VM_i32) : new_reg(w, C_r);
         list(part, 4, names, sizeof names);
         E(w, "%sld.global.v4.b32 {%s}, [%s+%lld]", on, names, at.s, (long long)off);
         for (int i = 0; i < 4; i++) {
@@ -846,7 +856,7 @@ static void load_wide(pw *w, vir_ref r, text at, int64_t off)
     } else
         for (int b = 0; b < w->lanes; b += n) {
             for (int i = 0; i < n; i++)
-                x[b + i] = new_reg(w, mem_form[m].cls);
+                x[b + i] = in->c ? zero_reg(w, m) : new_reg(w, mem_form[m].cls);
             list(x + b, n, names, sizeof names);
             if (n == 1)
                 E(w, "%sld.global.%s %s, [%s+%lld]", on, mem_form[m].name, names, at.s,
@@ -869,7 +879,7 @@ static void store_wide(pw *w, vir_ref r, text at, int64_t off)
     text x[VMAX], part[4];
     char names[160], on[40];
     off += in->imm;
-    wide_guard(w, on, sizeof on);
+    wide_guard(w, in->c, on, sizeof on);
     for (w->u_now = 0; w->u_now < w->lanes; w->u_now++)
         x[w->u_now] = to_mem(w, m, val(w, in->d));
     w->u_now = 0;
@@ -926,7 +936,7 @@ static void red_set(pw *w, int n, const text *out)
 {
     const vir_red_info *r = &w->k->reds[n];
     char on[40];
-    wide_guard(w, on, sizeof on);
+    wide_guard(w, 0, on, sizeof on);
     for (int p = 0; p < vir_red_parts(r->kind); p++)
         E(w, "%smov.%s %s, %s", on, bits(vir_red_part_type(r, p)), red_at(w, n, p)->s, out[p].s);
 }
@@ -1210,7 +1220,7 @@ loop_facts ptx_facts(const vir *k, int loop, bool atomics)
         }
         if (in->op != VIR_load && in->op != VIR_store)
             continue;
-        if (in->access == VA_unit && !in->c && !in->add)
+        if (ptx_is_unit(k, in))
             f.size = MAX(f.size, (int)vir_mem_size((vir_mem)in->mem));
         f.inout |= k->bufs[ptx_buffer_of(k, in)].flags == VIR_INOUT;
         f.stores |= in->op == VIR_store;
@@ -1250,7 +1260,7 @@ static bool counts(const vir *k, int n)
         if (in->op == VIR_loopvar || in->op == VIR_draw)
             return true;
         if ((in->op == VIR_load || in->op == VIR_store) && in->access != VA_uniform &&
-            in->access != VA_gather && !ptx_is_unit(in))
+            in->access != VA_gather && !ptx_is_unit(k, in))
             return true;
     }
     return false;
@@ -1303,7 +1313,7 @@ static void wide_part(pw *w, int n, int steps, text tail, const bool *late, bool
             (in->op == VIR_loopvar && in->type == VT_i64) ||
             (w->held && (w->plan->same[r] != r || w->plan->skip[r])))
             continue;
-        if (ptx_is_unit(in) && !w->edge)
+        if (ptx_is_unit(w->k, in) && !w->edge)
             at = address(w, in);
         for (int s = 0; s < steps; s++) {
             w->lane0 = s * w->lanes;
@@ -1326,7 +1336,7 @@ static text aligned(pw *w, int n, text begin, text *shift)
     int worst = 1;
     for (vir_ref r = w->k->loops[n].first; r; r = w->k->ins[r].next) {
         const vir_ins *in = &w->k->ins[r];
-        if (in->dead || !ptx_is_unit(in))
+        if (in->dead || !ptx_is_unit(w->k, in))
             continue;
         vir_mem m = (vir_mem)in->mem;
         int size = (int)vir_mem_size(m), bytes = size == 2 && w->lanes == 8 ? 16 : size * group(m, w->lanes);
@@ -1901,7 +1911,7 @@ static text held_here(pw *w)
     bool seen[256] = { false };
     for (int i = 1; i < k->n && w->plan->vec > 1; i++) {
         const vir_ins *in = &k->ins[i];
-        if (in->dead || !ptx_is_unit(in) || !k->loops[in->region].vector)
+        if (in->dead || !ptx_is_unit(k, in) || !k->loops[in->region].vector)
             continue;
         const vir_ins *p = &k->ins[in->a];
         vir_ref base = p->op == VIR_ptr ? p->a : in->a;

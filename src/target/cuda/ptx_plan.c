@@ -7,9 +7,12 @@ int ptx_buffer_of(const vir *k, const vir_ins *in)
     return (int)(p->op == VIR_ptr ? k->ins[p->a].imm : p->imm);
 }
 
-bool ptx_is_unit(const vir_ins *in)
+bool ptx_is_unit(const vir *k, const vir_ins *in)
 {
-    return (in->op == VIR_load || in->op == VIR_store) && in->access == VA_unit && !in->c && !in->add;
+    const vir_ins *on = in->c ? &k->ins[in->c]
+                              : NULL; /* one condition for all lanes, known before the loop */
+    return (in->op == VIR_load || in->op == VIR_store) && in->access == VA_unit && !in->add &&
+           (!on || (!on->varying && on->region != in->region));
 }
 
 int ptx_steps(const loop_facts *f, int vec, int least)
@@ -47,7 +50,7 @@ int ptx_aligned_elements(const vir *k, int loop, int vec)
     int64_t all = MIN(multiple_of(k, k->loops[loop].begin), vec);
     for (int i = 1; i < k->n; i++) {
         const vir_ins *in = &k->ins[i];
-        if (in->dead || in->region != loop || !ptx_is_unit(in))
+        if (in->dead || in->region != loop || !ptx_is_unit(k, in))
             continue;
         int64_t off = in->imm / (int64_t)vir_mem_size((vir_mem)in->mem);
         if (k->ins[in->a].op == VIR_ptr)
@@ -130,7 +133,8 @@ static bool forward(const vir *k, row_plan *l, const vir_ref *order, int n)
             const vir_ins *in = &k->ins[i];
             if (in->dead || (in->op != VIR_load && in->op != VIR_store) || ptx_buffer_of(k, in) != b)
                 continue;
-            if (!ptx_is_unit(in) || !k->loops[in->region].vector || in->imm || (at && at != in->a))
+            if (!ptx_is_unit(k, in) || in->c || !k->loops[in->region].vector || in->imm ||
+                (at && at != in->a))
                 return false;
             at = in->a;
         }

@@ -35,7 +35,7 @@ typedef struct row_plan {
 
 loop_facts ptx_facts(const vir *k, int loop, bool atomics); /* in ptx.c, which knows what it writes */
 int ptx_buffer_of(const vir *k, const vir_ins *in);
-bool ptx_is_unit(const vir_ins *in); /* an access of a whole vector at once */
+bool ptx_is_unit(const vir *k, const vir_ins *in); /* an access of a whole vector at once */
 /* Consecutive elements a thread takes in a loop without reductions. */
 int ptx_elements(const loop_facts *f);
 /* Steps of a row kernel's loop that are in flight at once. */
