@@ -1,6 +1,7 @@
 /* choose.c - what exists in memory, what is computed where it is used, what stays a call. */
 #include "loop/internal.h"
 #include "events/events.h"
+#include <limits.h>
 
 static void mark_materialized(void *arg, ir_node *n)
 {
@@ -21,6 +22,69 @@ ir_node *beyond_views(ir_node *n)
            n->val.kind == VAL_tensor && n->arg[0].kind == VAL_node)
         n = n->arg[0].node;
     return n;
+}
+
+/* Bytes that each element of t reads from memory when x is computed on the way; INT_MAX: too many operations. Small operands, which
+ * are spread over t, count nothing. */
+static int bytes_on_the_way(planner *pl, const tp_tensor *t, ir_node *x, int depth)
+{
+    enum { DEEPEST = 3, SMALL = 16 };
+    x = beyond_views(x);
+    const tp_tensor *is = ir_type(x);
+    if (!is || sym_is_expr(is->numel))
+        return INT_MAX;
+    if (is->numel <= t->numel / SMALL)
+        return 0;
+    if (x->kind != IR_call || pl->in[x->id].materialized || !is_inline(pl, x))
+        return is->numel == t->numel ? (int)dtype_size((dtype)is->dt) : INT_MAX;
+    if (depth == DEEPEST || is_costly(x) || !(row_of(x)->flags & OPF_PW || lower_row(x)->cheap))
+        return INT_MAX;
+    int sum = 0;
+    for (int i = 0; i < x->narg; i++) {
+        int n = x->arg[i].kind == VAL_node    ? bytes_on_the_way(pl, t, x->arg[i].node, depth + 1)
+                : x->arg[i].kind == VAL_nodes ? INT_MAX
+                                              : 0;
+        if (n == INT_MAX)
+            return INT_MAX;
+        sum += n;
+    }
+    return sum;
+}
+
+/* Does a sum read n, on the way, whose rows lie side by side in memory? Kernels that take whole rows share what they compute: false where
+ * one of those reads it as well. */
+static bool feeds_columns(ir_node *n, int *looks, bool *rows)
+{
+    bool columns = false;
+    for (const ir_use *u = n->uses; u && --*looks > 0 && !*rows; u = u->next) {
+        ir_node *x = u->user;
+        const tp_tensor *t = ir_type(n);
+        uint32_t mask = 0;
+        uint8_t kind;
+        if (x->kind != IR_call || !t)
+            continue;
+        if (reduction(x, &mask, &kind)) {
+            bool inner = false;
+            for (int d = 0; d < t->ndim; d++)
+                inner |= mask >> d & 1 && t->size[d] != 1 && t->stride[d] == 1;
+            *rows |= inner;
+            columns |= !inner;
+        } else if (row_of(x)->flags & (OPF_PW | OPF_VIEW))
+            columns |= feeds_columns(x, looks, rows);
+    }
+    return columns && !*rows;
+}
+
+/* Several kernels read it: is it better computed in each of them than written once? */
+static bool less_to_repeat(planner *pl, ir_node *n)
+{
+    enum { LARGE = 1 << 18 };
+    const tp_tensor *t = ir_type(n);
+    bool rows = false;
+    int looks = 64; /* of a graph with more it is not asked */
+    return pl->c->caps->repeats && t && !sym_is_expr(t->numel) && t->numel >= LARGE &&
+           bytes_on_the_way(pl, t, n, 0) <= (int)dtype_size((dtype)t->dt) &&
+           feeds_columns(n, &looks, &rows) && looks > 0 && decide(pl->c, DECIDE_fuse, n);
 }
 
 void operand_in_memory(void *arg, ir_node *n) { mark_materialized(arg, beyond_views(n)); }
@@ -162,7 +226,7 @@ void choose_materialized(planner *pl)
                 mark_materialized(pl, beyond_views(n));
             } else
                 ir_each_operand(n, operand_in_memory, pl);
-        } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(pl, n))
+        } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(pl, n) && !less_to_repeat(pl, n))
             f->materialized = true;
         else if (l->scalar && !decide(pl->c, DECIDE_fuse, n))
             f->materialized = true; /* a loop of its own for what could be computed where it is used */

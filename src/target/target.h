@@ -54,8 +54,10 @@ typedef struct target_caps {
     bool library;       /* eager kernels can be called, where they are faster than loops */
     bool epilogues;     /* a kernel runs on the rows of a product as they are finished */
     bool attends;       /* there is attend */
-    bool images_last;   /* convolutions of f16 and bf16 are faster with channels side by side */
-    bool softens;       /* attend looks at attend_soft */
+    bool
+        repeats; /* a value of few operations is computed again where that reads no more than the value itself */
+    bool images_last; /* convolutions of f16 and bf16 are faster with channels side by side */
+    bool softens;     /* attend looks at attend_soft */
     bool
         widens; /* products of f16 or bf16 may have results of f32, and attend takes matrices of several types */
     bool

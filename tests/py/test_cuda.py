@@ -1103,3 +1103,21 @@ print("equal")
     assert out.endswith("equal\n"), out[-2000:]
     wide = [line for line in out.splitlines() if "ld.global.v4" in line and "@%p" in line]
     assert wide, "no wide access has a condition"
+
+
+def test_what_columns_read_is_computed_again():
+    """The distance to a column's mean is not written in f32 where its bf16 source can be read again; rows share it in their kernel as before."""
+    if not has_fake():
+        return
+    out = run("""
+taper.manual_seed(0)
+x = taper.randn(1024, 256).bfloat16()
+def columns(x):
+    y = x.float()
+    s = y - y.mean(0)
+    return s * taper.rsqrt((s * s).sum(0) + 1)
+got, want = taper.compile(columns)(x.cuda()).cpu(), columns(x)
+assert (got - want).abs().max().item() < 1e-6
+""", TAPER_LOGS="schedule", TAPER_LOGS_OUT="/dev/stdout")
+    lines = [line for line in out.splitlines() if "columns" in line or "kernel k" in line]
+    assert "5 kernels" in out and not any("fused_sub" in line for line in lines), out

@@ -354,6 +354,7 @@ const target target_cuda = {
               .gather_bytes = 1,
               .slow_steps = true,
               .attends = true,
+              .repeats = true,
               .images_last = true, /* cuDNN turns other images around, before and behind its kernel */
               .softens = true,
               .widens = true,
