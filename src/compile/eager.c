@@ -6,6 +6,7 @@
 #include "compile/eager_sizes.h"
 #include "compile/inductor.h"
 #include "events/events.h"
+#include "ops/ondevice.h"
 #include <pthread.h>
 
 typedef struct entry {
@@ -758,6 +759,11 @@ static bool eager(op_call *c)
         return true;
     if (copy_between(c, &ok) || copy_turned(c, &ok) || zeroed(c, &ok))
         return ok;
+    own_result own = ops_run_own(c);
+    if (own != OWN_declined) {
+        count(&stats.own);
+        return own == OWN_done;
+    }
     if (running && running_op == c->op) { /* its program calls it: there is no kernel */
         running->hosted = true;
         if (running->shared) /* there may be one for these sizes alone */

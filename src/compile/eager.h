@@ -10,7 +10,8 @@ void eager_pointwise_offer(void);
 
 typedef struct eager_stats {
     int64_t programs, calls,
-        hosted; /* compiled one-node programs; their calls; calls that went through the host */
+        hosted;  /* compiled one-node programs; their calls; calls that went through the host */
+    int64_t own; /* by kernels that the device has for the row */
 } eager_stats;
 eager_stats eager_get_stats(void);
 #endif

@@ -1041,6 +1041,7 @@ static bool together(grid *g, thread *w)
             continue;
         }
         int by = (int)get(&w[l], &in->o[2], T_u32), from = !strcmp(in->mode, "down")   ? l + by
+                                                           : !strcmp(in->mode, "up")   ? (l < by ? l : l - by)
                                                            : !strcmp(in->mode, "bfly") ? l ^ by
                                                                                        : by;
         w[l].r[in->o[0].reg[0]] = v[from > 31 ? l : from];

@@ -143,6 +143,21 @@ static char *read_text(const char *path)
     return strbuf_take(&b);
 }
 
+void ptx_same_text(const char *name, strbuf *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/ptx/%s.ptx", TP_SOURCE_DIR, name);
+    if (getenv("TAPER_BLESS")) {
+        FILE *o = fopen(path, "w");
+        fputs(strbuf_str(text), o);
+        fclose(o);
+    }
+    char *want = read_text(path);
+    if (!want || strcmp(want, strbuf_str(text)))
+        test_fail(__FILE__, __LINE__, "%s: the text differs from %s (TAPER_BLESS=1 rewrites it)", name, path);
+    free(want);
+}
+
 /* A text of each family, as it was reviewed. TAPER_BLESS=1 writes them anew. */
 TEST(ptx_golden)
 {
@@ -152,22 +167,11 @@ TEST(ptx_golden)
         ptx_unit u = { 0 };
         ptx_kernel p;
         strbuf text = { 0 };
-        char path[512];
         vir *k = ptx_cases[i].make(&a);
-        snprintf(path, sizeof path, "%s/tests/ptx/%s.ptx", TP_SOURCE_DIR, ptx_cases[i].name);
         if (!vir_finish(k, &err) || !ptx_add(&u, k, ptx_cases[i].name, &p, &err))
             test_fail(__FILE__, __LINE__, "%s: %s", ptx_cases[i].name, err.msg);
         ptx_text(&u, &text);
-        if (getenv("TAPER_BLESS")) {
-            FILE *o = fopen(path, "w");
-            fputs(strbuf_str(&text), o);
-            fclose(o);
-        }
-        char *want = read_text(path);
-        if (!want || strcmp(want, strbuf_str(&text)))
-            test_fail(__FILE__, __LINE__, "%s: the text differs from %s (TAPER_BLESS=1 rewrites it)",
-                      ptx_cases[i].name, path);
-        free(want);
+        ptx_same_text(ptx_cases[i].name, &text);
         strbuf_free(&text);
         ptx_free(&u);
         arena_free(&a);

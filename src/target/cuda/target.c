@@ -6,6 +6,7 @@
 #include "target/cuda/check.h"
 #include "target/cuda/conv.h"
 #include "target/cuda/driver.h"
+#include "target/cuda/order.h"
 #include "target/cuda/product.h"
 #include "target/cuda/ptx.h"
 #include <ctype.h>
@@ -323,8 +324,11 @@ static void drop(void *r)
     free(x);
 }
 
+static const own_kernels own = { .sort = cuda_sort };
+
 __attribute__((constructor)) static void offer(void)
 {
+    ops_own_kernels(DEV_cuda, &own);
     device_register(DEV_cuda, &cuda_device_ops);
     conv_on_device(DEV_cuda, cuda_convolves);
     cuda_at_sync(cuda_late);
