@@ -1005,13 +1005,25 @@ end:
     return done;
 }
 
+/* A product for which the target allocates while it runs. */
+static bool allocates(const program *pr, const loop_step *s)
+{
+    int first = lower_row(s->node)->factor - 1;
+    if (!pr->on->product_allocates || first < 0)
+        return false;
+    const tp_tensor *t[3] = { ir_type(s->node) };
+    for (int i = 0; i < 2; i++)
+        t[1 + i] = s->node->arg[first + i].kind == VAL_node ? ir_type(s->node->arg[first + i].node) : NULL;
+    return t[0] && t[1] && t[2] && pr->on->product_allocates(t[0], t[1], t[2]);
+}
+
 /* Launches and nothing else: no call of the host, no fault to plant. */
 static bool only_launches(const program *pr, size_t i)
 {
     const loop_step *s = &pr->p->step.at[i];
     if (s->kind == STEP_kernel)
         return !pr->ks[i].lk->fault && pr->ks[i].k->on == pr->on;
-    return s->kind == STEP_check || s->product;
+    return s->kind == STEP_check || (s->product && !allocates(pr, s));
 }
 
 /* Step i and those that run with it, where they are nothing else: how many. */

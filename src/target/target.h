@@ -195,6 +195,8 @@ struct target {
 
     /* NULL where caps say that there is none. */
     bool (*product)(const target_product *p, tp_err *err);
+    /* Does it allocate for matrices of these types? It is not recorded then. NULL: never. */
+    bool (*product_allocates)(const tp_tensor *o, const tp_tensor *a, const tp_tensor *b);
     target_result (*convolve)(const target_convolution *p, tp_err *err);
     /* Memory that convolve needs while it runs, -1: it will decline; NULL: it has its own. */
     int64_t (*convolve_bytes)(const target_convolution *p);

@@ -429,15 +429,33 @@ static bool always_straight(void)
     return env && !strcmp(env, "straight");
 }
 
+/* Large products of 16-bit matrices: copies with rows of whole accesses cost less than they save. */
+static bool worth_copying(const tp_tensor *o, const tp_tensor *a)
+{
+    return o->ndim == 2 && dtype_size((dtype)a->dt) == 2 && dtype_size((dtype)o->dt) == 2 &&
+           (always_straight() || o->size[0] * o->size[1] >= WORTH_COPYING / MAX(a->size[1], 1));
+}
+
+bool cuda_product_allocates(const tp_tensor *o, const tp_tensor *a, const tp_tensor *b)
+{
+    const tp_tensor *all[3] = { o, a, b };
+    bool odd = false;
+    for (int i = 0; i < 3; i++)
+        for (int d = 0; d < all[i]->ndim; d++) {
+            if (sym_is_expr(all[i]->size[d]))
+                return false;
+            odd |= all[i]->size[d] % 8 != 0;
+        }
+    return odd && worth_copying(o, a);
+}
+
 /* p by way of copies. False: not for this, or nothing was done. */
 static bool straightened(const target_product *p, int device, bool *ok, tp_err *err)
 {
     const tp_tensor *t[3] = { p->a, p->b, p->o };
     straight x[3] = { 0 };
     bool always = always_straight(), fine = true, done = false;
-    if (p->o->ndim != 2 || cuda_recording() || dtype_size((dtype)p->a->dt) != 2 ||
-        dtype_size((dtype)p->o->dt) != 2 || p->add || (p->row && p->o->size[1] % 8) ||
-        (!always && p->o->size[0] * p->o->size[1] < WORTH_COPYING / p->a->size[1]))
+    if (cuda_recording() || p->add || (p->row && p->o->size[1] % 8) || !worth_copying(p->o, p->a))
         return false;
     for (int i = 0; i < 3 && fine; i++)
         fine = straight_make(&x[i], t[i], device) && (i < 2 || !x[i].turned);

@@ -367,6 +367,7 @@ const target target_cuda = {
     .compile = compile,
     .launch = launch,
     .product = cuda_product,
+    .product_allocates = cuda_product_allocates,
     .convolve = cuda_convolve,
     .convolve_bytes = cuda_convolve_bytes,
     .attend = cuda_attend,
