@@ -1,6 +1,7 @@
 /* distinct.c - operators whose result size depends on the data, and searches: unique, nonzero, bincount,
  * histc, searchsorted, isin, equal, item. */
 #include "ops/order.h"
+#include "ops/ondevice.h"
 #include "ops/mask.h"
 #include "ops/move.h"
 #include "base/pool.h"
@@ -619,6 +620,50 @@ bool eager_searchsorted(op_call *c)
     return search_right(c, 3, 4, &right) && search(c, &c->arg[0], &c->arg[1], arg_t(c, 5), right);
 }
 bool eager_bucketize(op_call *c) { return search(c, &c->arg[1], &c->arg[0], NULL, c->arg[3].b); }
+
+/* The same on a device. */
+static tp_tensor *packed_on(op_call *c, tp_tensor *t, dtype dt, tp_device dev)
+{
+    tp_tensor *here = tensor_to(t, dev, c->err), *as = here ? tensor_cast(here, dt, c->err) : NULL,
+              *r = as ? tensor_contiguous(as, c->err) : NULL;
+    tensor_unref(here);
+    tensor_unref(as);
+    return r;
+}
+op_device_fn device_searchsorted, device_bucketize;
+static own_result search_on(op_call *c, int bound, int val, bool right)
+{
+    tp_tensor *o = c->res[0];
+    if (!arg_t(c, bound) || !arg_t(c, val) || !arg_t(c, bound)->numel || !tensor_is_contiguous(o))
+        return OWN_declined;
+    dtype dt = common_type(c, &c->arg[bound], &c->arg[val]);
+    tp_device dev = tensor_device(o);
+    tp_tensor *s = packed_on(c, arg_t(c, bound), dt, dev), *v = packed_on(c, arg_t(c, val), dt, dev);
+    own_result r = OWN_failed;
+    if (s && v) {
+        own_search j = { .dt = dt,
+                         .bounds = tensor_data(s),
+                         .values = tensor_data(v),
+                         .n = s->size[s->ndim - 1],
+                         .per = s->ndim > 1 ? v->size[v->ndim - 1] : 0,
+                         .values_n = v->numel,
+                         .right = right,
+                         .narrow = o->dt == DT_i32,
+                         .out = tensor_data(o) };
+        r = ops_owner(dev)->search(dev, &j, c->err);
+    }
+    tensor_unref(s);
+    tensor_unref(v);
+    return r;
+}
+own_result device_searchsorted(op_call *c)
+{
+    bool right;
+    return arg_t(c, 5)                     ? OWN_declined
+           : search_right(c, 3, 4, &right) ? search_on(c, 0, 1, right)
+                                           : OWN_failed;
+}
+own_result device_bucketize(op_call *c) { return search_on(c, 1, 0, c->arg[3].b); }
 
 bool shape_isin(op_call *c)
 {

@@ -5,6 +5,7 @@
 #include "ops/decomp.h"
 #include "ops/axmap.h"
 #include "ops/mask.h"
+#include "ops/ondevice.h"
 #include "sym/env.h"
 
 typedef struct adv {
@@ -22,6 +23,25 @@ static void adv_free(adv *a)
         tensor_unref(a->ix[d]);
 }
 
+/* The same by the device that a mask is on: only their number is read back. */
+static bool mask_on_device(op_call *c, tp_tensor *mask, tp_tensor **ix)
+{
+    op_ctx cx = *c->cx;
+    tp_val arg = vT(mask), out = vNone;
+    cx.grad_mode = false;
+    cx.autocast = 0;
+    cx.rec = NULL;
+    cx.dispatch = NULL;
+    cx.into = NULL;
+    if (!ops_call(&cx, OP_nonzero, OPV_fn, &arg, &out, c->err))
+        return false;
+    tp_tensor *o = out.t;
+    for (int d = 0; d < mask->ndim; d++)
+        ix[d] = tensor_on(o->storage, DT_i64, 1, o->size, o->stride, o->offset + d * o->stride[1]);
+    val_clear(&out);
+    return true;
+}
+
 /* The index vectors of mask's true elements, one per dimension, into ix. */
 static bool mask_to_index(op_call *c, adv *a, tp_tensor *mask, tp_tensor **ix)
 {
@@ -35,6 +55,8 @@ static bool mask_to_index(op_call *c, adv *a, tp_tensor *mask, tp_tensor **ix)
             ix[d] = tensor_new_fake(DT_i64, 1, &a->unbacked, NULL, tensor_device(mask));
         return true;
     }
+    if (mask->storage->flags & ST_device)
+        return mask_on_device(c, mask, ix);
     int64_t n;
     scratch s = { .err = c->err };
     tp_tensor *here = scratch_take(&s, tensor_to(mask, DEVICE_CPU, c->err)),
@@ -367,6 +389,51 @@ bool eager_index_put(op_call *c)
     adv_free(&a);
     return scratch_end(&s, ok);
 }
+
+/* ---- masks of a device: they become indices there, and the row is called with those ---- */
+static bool is_mask(const tp_tensor *t)
+{
+    return t && (t->dt == DT_bool || t->dt == DT_u8) && t->ndim && t->storage->flags & ST_device;
+}
+static own_result without_masks(op_call *c)
+{
+    const tp_val *v = &c->arg[1];
+    tp_tensor *list[TP_MAX_DIMS] = { 0 }, *made[TP_MAX_DIMS] = { 0 };
+    bool any = false, ok = true;
+    int n = 0;
+    for (int i = 0; i < v->n; i++)
+        any |= is_mask(v->ts[i]);
+    if (!any)
+        return OWN_declined;
+    for (int i = 0; i < v->n && ok && n < TP_MAX_DIMS; i++) { /* the shape rule has looked at their sizes */
+        int take = is_mask(v->ts[i]) ? v->ts[i]->ndim : 1;
+        if (is_mask(v->ts[i]))
+            ok = mask_on_device(c, v->ts[i], &made[n]);
+        for (int d = 0; d < take; d++, n++)
+            list[n] = made[n] ? made[n] : v->ts[i];
+    }
+    op_ctx cx = *c->cx;
+    tp_val arg[4], out = vNone;
+    bool self = c->variant == OPV_inplace && c->res[0] == c->arg[0].t;
+    uint32_t version = c->arg[0].t->storage->version;
+    cx.grad_mode = false;
+    cx.autocast = 0;
+    cx.rec = NULL;
+    cx.dispatch = NULL;
+    cx.into = NULL;
+    memcpy(arg, c->arg, sizeof *arg * (size_t)c->row->schema.nparam);
+    arg[1] = vTs(list, n);
+    ok = ok && ops_call(&cx, c->op, self ? OPV_inplace : OPV_fn, arg, &out, c->err);
+    if (self) /* the caller counts */
+        c->arg[0].t->storage->version = version;
+    ok = ok && (self || tensor_copy(c->res[0], out.t, c->err));
+    val_clear(&out);
+    for (int i = 0; i < TP_MAX_DIMS; i++)
+        tensor_unref(made[i]);
+    return ok ? OWN_done : OWN_failed;
+}
+op_device_fn device_index;
+own_result device_index(op_call *c) { return without_masks(c); }
 
 /* ---- composites ---- */
 bool decomp_masked_select(bld *b, const tp_val *arg, tp_val *out)

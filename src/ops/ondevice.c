@@ -4,7 +4,8 @@
 static const own_kernels *owners[DEV_COUNT];
 void ops_own_kernels(dev_kind k, const own_kernels *own) { owners[k] = own; }
 
-static const own_kernels *owner_of(const op_call *c) { return owners[tensor_device(arg_t(c, 0)).kind]; }
+const own_kernels *ops_owner(tp_device d) { return owners[d.kind]; }
+static const own_kernels *owner_of(const op_call *c) { return ops_owner(tensor_device(arg_t(c, 0))); }
 
 /* --- rows ------------------------------------------------------------------------------------------- */
 /* t with dimension dim last, or as one element of one dimension. */
@@ -103,7 +104,8 @@ static own_result sort_to(op_call *c, int dim, bool descending, int64_t keep, in
 }
 
 /* --- rows of the table ------------------------------------------------------------------------------ */
-typedef own_result op_device_fn(op_call *c);
+#define DEVICE(id, token) op_device_fn device_##token;
+#include "ops/ops.def"
 
 static own_result sort_by(op_call *c, int dim_at, int descending_at, int values, int indices)
 {
@@ -113,12 +115,12 @@ static own_result sort_by(op_call *c, int dim_at, int descending_at, int values,
         return OWN_failed;
     return sort_to(c, dim, c->arg[descending_at].b, t->ndim ? t->size[dim] : 1, values, indices);
 }
-static own_result device_sort(op_call *c) { return sort_by(c, 1, 2, 0, 1); }
-static own_result device_sort_stable(op_call *c) { return sort_by(c, 2, 3, 0, 1); }
-static own_result device_argsort(op_call *c) { return sort_by(c, 1, 2, -1, 0); }
-static own_result device_argsort_stable(op_call *c) { return sort_by(c, 2, 3, -1, 0); }
+own_result device_sort(op_call *c) { return sort_by(c, 1, 2, 0, 1); }
+own_result device_sort_stable(op_call *c) { return sort_by(c, 2, 3, 0, 1); }
+own_result device_argsort(op_call *c) { return sort_by(c, 1, 2, -1, 0); }
+own_result device_argsort_stable(op_call *c) { return sort_by(c, 2, 3, -1, 0); }
 
-static own_result device_topk(op_call *c)
+own_result device_topk(op_call *c)
 {
     int dim;
     if (!arg_dim(c, 2, arg_t(c, 0)->ndim, &dim))
@@ -126,7 +128,7 @@ static own_result device_topk(op_call *c)
     return sort_to(c, dim, c->arg[3].b, c->arg[1].i, 0, 1);
 }
 
-static own_result device_kthvalue(op_call *c)
+own_result device_kthvalue(op_call *c)
 {
     int dim;
     tp_tensor *out[2] = { 0 };
@@ -144,6 +146,165 @@ static own_result device_kthvalue(op_call *c)
     }
     tensor_unref(out[0]);
     tensor_unref(out[1]);
+    return r;
+}
+
+/* Medians of sorted rows: which element it is depends on how many NaN come last. dim: last, or -1: of all elements. */
+static own_result median(op_call *c, int dim, bool skip_nan)
+{
+    tp_tensor *v = NULL, *x = NULL;
+    own_result r = sort_rows(c, dim, false, arg_t(c, 0)->ndim ? arg_t(c, 0)->size[dim] : 1, &v, &x);
+    if (r != OWN_done)
+        return r;
+    bld b;
+    bld_init(&b, c->cx, c->err);
+    symint last = -1;
+    int64_t n = v->size[v->ndim - 1];
+    tp_tensor *nans = b_op(&b, sum_dim_IntList, vT(b_op(&b, isnan, vT(v))), vIs(&last, 1), vB(true), vNone);
+    tp_tensor *left = b_op(&b, sub_Tensor, vT(b_op(&b, mul_Tensor, vT(nans), vI(-1))), vI(1 - n));
+    tp_tensor *at = b_op(&b, floor_divide, vT(left), vI(2)); /* of the numbers */
+    if (skip_nan)
+        at = b_op(&b, clamp_min, vT(at), vI(0));
+    else /* the first NaN, where there is one */
+        at = b_op(&b, where_self, vT(b_op(&b, gt_Tensor, vT(nans), vI(0))),
+                  vT(b_op(&b, sub_Tensor, vI(n), vT(nans))), vT(at));
+    tp_tensor *from[2] = { v, x };
+    for (int i = 0; i < c->nout && r == OWN_done; i++) {
+        tp_tensor *got = b_op(&b, gather, vT(from[i]), vI(-1), vT(at));
+        tp_tensor *to = c->res[i]->ndim == v->ndim ? last_dim(c->res[i], dim) : tensor_ref(c->res[i]);
+        tp_tensor *one = !got ? NULL : to->ndim == got->ndim ? tensor_ref(got) : part_of(got, 0, -1);
+        if (!one || !tensor_copy(to, one, c->err))
+            r = OWN_failed;
+        tensor_unref(one);
+        tensor_unref(to);
+    }
+    bld_end(&b);
+    tensor_unref(v);
+    tensor_unref(x);
+    return r;
+}
+static own_result median_along(op_call *c, bool skip_nan)
+{
+    int dim;
+    return arg_dim(c, 1, arg_t(c, 0)->ndim, &dim) ? median(c, dim, skip_nan) : OWN_failed;
+}
+own_result device_median_dim(op_call *c) { return median_along(c, false); }
+own_result device_nanmedian_dim(op_call *c) { return median_along(c, true); }
+
+/* --- selecting -------------------------------------------------------------------------------------- */
+/* Scratch of a selection of n elements, and how many there are. NULL: see *r. */
+static tp_tensor *selected(op_call *c, own_select *s, own_result *r)
+{
+    tp_device dev = tensor_device(arg_t(c, 0));
+    symint room = owner_of(c)->select_room(s->n);
+    tp_tensor *t = tensor_new_strided(DT_u8, 1, &room, NULL, dev, c->err);
+    *r = OWN_failed;
+    if (!t)
+        return NULL;
+    s->room = tensor_data(t);
+    *r = owner_of(c)->select_count(dev, s, c->err);
+    if (*r == OWN_done)
+        return t;
+    tensor_unref(t);
+    return NULL;
+}
+
+own_result device_nonzero(op_call *c)
+{
+    tp_tensor *t = arg_t(c, 0), *in = tensor_contiguous(t, c->err);
+    own_result r = OWN_failed;
+    if (!in)
+        return r;
+    own_select s = { .dt = (dtype)t->dt, .in = tensor_data(in), .n = t->numel, .ndim = t->ndim };
+    memcpy(s.size, t->size, sizeof *s.size * t->ndim);
+    tp_tensor *room = selected(c, &s, &r), *o = NULL;
+    if (room) {
+        o = tensor_new_strided(DT_i64, 2, (symint[]){ s.found, t->ndim }, (symint[]){ 1, s.found },
+                               tensor_device(t), c->err);
+        s.positions = o ? tensor_data(o) : NULL;
+        if (!o || (s.found && t->ndim && !owner_of(c)->select_write(tensor_device(t), &s, c->err)))
+            r = OWN_failed;
+    }
+    if (r == OWN_done)
+        c->res[0] = o;
+    else
+        tensor_unref(o);
+    tensor_unref(room);
+    tensor_unref(in);
+    return r;
+}
+
+/* Runs of `in`, which are the elements of the argument in this order (NULL: in their own). */
+static own_result runs(op_call *c, tp_tensor *in, const tp_tensor *order, bool inverse, bool counts)
+{
+    tp_tensor *t = arg_t(c, 0);
+    tp_device dev = tensor_device(t);
+    symint none = 0;
+    own_result r;
+    own_select s = { .dt = (dtype)in->dt,
+                     .in = tensor_data(in),
+                     .n = in->numel,
+                     .runs = true,
+                     .order = order ? tensor_data(order) : NULL };
+    tp_tensor *room = selected(c, &s, &r);
+    if (!room)
+        return r;
+    symint found = s.found;
+    tp_tensor *v = tensor_new_strided((dtype)in->dt, 1, &found, NULL, dev, c->err),
+              *i = inverse ? tensor_new_strided(DT_i64, t->ndim, t->size, NULL, dev, c->err)
+                           : tensor_new_strided(DT_i64, 1, &none, NULL, dev, c->err),
+              *n = tensor_new_strided(DT_i64, 1, counts ? &found : &none, NULL, dev, c->err);
+    bool ok = v && i && n;
+    if (ok) {
+        s.values = tensor_data(v);
+        s.group = inverse ? tensor_data(i) : NULL;
+        s.lengths = counts ? tensor_data(n) : NULL;
+        ok = owner_of(c)->select_write(dev, &s, c->err);
+    }
+    if (ok)
+        c->res[0] = v, c->res[1] = i, c->res[2] = n;
+    else {
+        tensor_unref(v);
+        tensor_unref(i);
+        tensor_unref(n);
+    }
+    tensor_unref(room);
+    return ok ? OWN_done : OWN_failed;
+}
+
+own_result device_unique(op_call *c) /* self, sorted, inverse, counts */
+{
+    tp_tensor *flat = tensor_contiguous(arg_t(c, 0), c->err), *v = NULL, *x = NULL;
+    if (!flat)
+        return OWN_failed;
+    tp_device dev = tensor_device(flat);
+    v = tensor_new_strided((dtype)flat->dt, 1, &flat->numel, NULL, dev, c->err);
+    x = tensor_new_strided(DT_i64, 1, &flat->numel, NULL, dev, c->err);
+    own_result r = OWN_failed;
+    if (v && x) {
+        own_sort s = { .dt = (dtype)flat->dt,
+                       .in = tensor_data(flat),
+                       .rows = 1,
+                       .n = flat->numel,
+                       .keep = flat->numel,
+                       .values = tensor_data(v),
+                       .indices = c->arg[2].b ? tensor_data(x) : NULL };
+        r = owner_of(c)->sort(dev, &s, c->err);
+    }
+    if (r == OWN_done)
+        r = runs(c, v, c->arg[2].b ? x : NULL, c->arg[2].b, c->arg[3].b);
+    tensor_unref(v);
+    tensor_unref(x);
+    tensor_unref(flat);
+    return r;
+}
+own_result device_unique_consecutive(op_call *c) /* self, inverse, counts, dim */
+{
+    if (c->arg[3].kind != VAL_none)
+        return OWN_declined;
+    tp_tensor *flat = tensor_contiguous(arg_t(c, 0), c->err);
+    own_result r = flat ? runs(c, flat, NULL, c->arg[1].b, c->arg[2].b) : OWN_failed;
+    tensor_unref(flat);
     return r;
 }
 

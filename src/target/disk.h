@@ -8,7 +8,7 @@
 #include "base/strbuf.h"
 
 typedef struct disk_item {
-    const char *kind; /* "graph", "backward", "library", "tuning" */
+    const char *kind; /* "graph", "backward", "library", "kernel", "tuning" */
     const char *id;   /* hex digest of what it is made from */
     const char *
         config; /* "name=value\n" lines: what it was made with and for; a difference is a miss that names it */

@@ -1,6 +1,7 @@
-/* Sorting on the device: its texts. What they compute is in tests/py/test_cuda_order.py, against the CPU. */
+/* Sorting and selecting on the device: the texts. What they compute is in tests/py/test_cuda_order.py, against the CPU. */
 #include "ptx_tool.h"
 #include "target/cuda/order_text.h"
+#include "target/cuda/select_text.h"
 #include "test.h"
 #include <stdio.h>
 
@@ -39,6 +40,44 @@ TEST(order_golden)
         strbuf text = { 0 };
         order_text(&text, &f);
         ptx_same_text(names[kind], &text);
+        strbuf_free(&text);
+    }
+}
+
+static const char *const select_names[SELECT_KINDS] = { "select_count", "select_scan", "select_write",
+                                                        "select_lengths", "select_search" };
+
+TEST(select_assembles)
+{
+    for (int dt = 0; dt <= DT_f64; dt++)
+        for (int kind = 0; kind < SELECT_KINDS; kind++) {
+            bool search = kind == SELECT_search;
+            if (search && dt != DT_i64 && dt < DT_f32)
+                continue;
+            for (int form = 0; form < 2; form++) {
+                select_form f = { .kind = (select_kind)kind,
+                                  .dt = (dtype)dt,
+                                  .runs = form,
+                                  .ndim = 3,
+                                  .right = form,
+                                  .narrow = form };
+                strbuf text = { 0 };
+                select_text(&text, &f);
+                ptx_assemble(strbuf_str(&text), dt % 2 ? "sm_80" : "sm_90", select_names[kind]);
+                strbuf_free(&text);
+            }
+        }
+}
+
+TEST(select_golden)
+{
+    for (int kind = 0; kind < SELECT_KINDS; kind++) {
+        select_form f = {
+            .kind = (select_kind)kind, .dt = DT_f32, .runs = kind == SELECT_write, .ndim = 2, .right = true
+        };
+        strbuf text = { 0 };
+        select_text(&text, &f);
+        ptx_same_text(select_names[kind], &text);
         strbuf_free(&text);
     }
 }

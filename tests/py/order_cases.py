@@ -131,3 +131,74 @@ def random_sorts(count, most, seed=0):
         check(lambda t: t.sort(descending=d, stable=True), x, ("random sort", dt, rows, n, d))
         k = r.randint(1, n)
         check(lambda t: t.topk(k, largest=d), x, ("random topk", dt, rows, n, k, d))
+
+
+def selects(sizes, types=TYPES):
+    for dt in types:
+        for shape in sizes:
+            for how, x in layouts(sample(shape, dt, len(shape) + shape[-1])):
+                where = (dt, shape, how)
+                check(lambda t: t.nonzero(), x, ("nonzero", where))
+                if how == "plain":
+                    check(lambda t: t.nonzero(as_tuple=True), x, ("nonzero as a tuple", where))
+                    check(lambda t: taper.unique(t), x, ("unique", where))
+                check(lambda t: taper.unique(t, return_inverse=True, return_counts=True), x, ("unique and more", where))
+                check(lambda t: taper.unique_consecutive(t, return_inverse=True, return_counts=True), x, ("runs", where))
+
+
+def masks():
+    for shape in ((50,), (7, 9), (3, 4, 5)):
+        x = sample(shape, taper.float32, 3)
+        mask = sample(shape, taper.bool, 4)
+        for name, f in (("masked_select", lambda t, m: t.masked_select(m)), ("index", lambda t, m: t[m]), ("rows", lambda t, m: t[m.reshape(-1)[:len(t)]])):
+            n = stat("own")
+            same(f(x, mask), f(x.cuda(), mask.cuda()), (name, shape))
+            assert stat("own") > n, name
+    x = sample((4, 6), taper.float32, 5)
+    for t in (x, x.cuda()):
+        t[t > 0] = 1
+    y = x.cuda()
+    y[y > 0] = 2
+    x[x > 0] = 2
+    same(x, y, "write by mask")
+    check(lambda t: t.nonzero(), taper.zeros(10), "nothing found")
+    check(lambda t: taper.argwhere(t), taper.ones(3, 5), "all found")
+    check(lambda t: t.nonzero(), taper.tensor(2.0), "one element")
+    check(lambda t: taper.unique(t), taper.zeros(9000, dtype=taper.int64), "one value")
+
+
+def searches():
+    kinds = ((taper.float32, taper.float32), (taper.float64, taper.float32), (taper.int64, taper.int32), (taper.int32, taper.float16))
+    for bt, vt in kinds:
+        for n in (1, 2, 33):
+            bound, v = sample((n,), bt, n).sort()[0], sample((3, 50), vt, n + 1)
+            for right in (False, True):
+                for narrow in (False, True):
+                    check(lambda t: taper.searchsorted(bound.to(t.device), t, right=right, out_int32=narrow), v, ("search", bt, vt, n, right))
+                check(lambda t: taper.bucketize(t, bound.to(t.device), right=right), v, ("bucketize", bt, vt, n, right))
+    bound, v = sample((3, 20), taper.float32, 1).sort()[0], sample((3, 7), taper.float32, 2)
+    check(lambda t: taper.searchsorted(bound.to(t.device), t, side="right"), v, "lines of boundaries")
+    check(lambda t: taper.searchsorted(bound.to(t.device), t), v[:, ::2], "every second value")
+
+
+def medians(sizes, types):
+    for dt in types:
+        for shape in sizes:
+            x = sample(shape, dt, 9)
+            if dt.is_floating_point:
+                x[:1] = float("nan")
+                x[-1:] = x[-1:].nan_to_num(1.0)
+            for f in (lambda t: t.median(-1), lambda t: t.median(0, keepdim=True), lambda t: taper.nanmedian(t, -1, keepdim=True), lambda t: t.nanmedian(0)):
+                check(f, x, ("median", dt, shape))
+
+
+def compiled_selects():
+    x = sample((6, 50), taper.float32, 5)
+    def f(x):
+        y = (x + 1).nan_to_num(0)
+        return y[y > 1] * 2, taper.searchsorted(y[0].sort()[0], y), taper.unique(y.round()).sum() + y.median(-1)[0]
+    want, h = f(x), stat("hosted")
+    got = taper.compile(f)(x.cuda())
+    assert stat("hosted") == h, stat("hosted") - h
+    same(want[:2], got[:2], "compiled selections")
+    assert taper.allclose(want[2], got[2].cpu(), rtol=1e-5)

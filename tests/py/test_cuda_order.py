@@ -46,3 +46,40 @@ taper.sort(y, out=(y, i))
 same(x.sort(), (y, i), "into itself")
 """)
 
+
+
+def test_select_of_all_types():
+    order("selects([(37,)])\nselects([(3, 41), (2, 3, 4)], [taper.float32])")
+
+
+def test_select_of_many_tiles():
+    order("for n in (4096, 4097, 9000): selects([(n,)], [taper.float32, taper.bool])")
+
+
+def test_select_by_masks():
+    order("masks()")
+
+
+def test_search():
+    order("searches()")
+
+
+def test_median():
+    order("medians([(4, 9), (3, 12)], [taper.float32, taper.int64])")
+
+
+def test_select_compiled():
+    order("compiled_selects()")
+
+
+def test_without_memory():
+    order("""
+x = taper.zeros(1, 100000, device="cuda")
+for f in (lambda: x.sort(), lambda: taper.unique(x)):
+    try:
+        f()
+        print("no error")
+    except RuntimeError as e:
+        assert "out of memory" in str(e), e
+assert x.sum().item() == 0
+""", FAKE_CUDA_MEMORY=str(3 << 20))

@@ -1,6 +1,8 @@
 /* kept.c - see kept.h. */
 #include "target/cuda/kept.h"
+#include "base/digest.h"
 #include "base/map.h"
+#include "target/disk.h"
 #include <pthread.h>
 #include <stdio.h>
 
@@ -12,27 +14,78 @@ static int key_of(int device, const cuda_kept *k, char *key, size_t n)
     return snprintf(key, n, "%d %s %u", device, k->entry, k->form);
 }
 
-/* Machine code of those at todo[0..n), loaded. With the lock. */
+/* What machine code on disk is of: the text, and what it was assembled with and for. */
+typedef struct stored {
+    char hex[DIGEST_HEX];
+    strbuf config;
+    disk_item it;
+} stored;
+static void stored_init(stored *s, int device, const cuda_kept *k, const char *text)
+{
+    const cuda_props *p = cuda_props_of(device, NULL);
+    *s = (stored){ 0 };
+    digest_of(DIGEST_sha256, text, strlen(text), s->hex);
+    disk_config(&s->config);
+    strbuf_addf(&s->config, "driver=%d\ncapability=%d.%d\n", cuda_driver_version(), p ? p->major : 0,
+                p ? p->minor : 0);
+    s->it = (disk_item){ "kernel", s->hex, strbuf_str(&s->config), k->entry };
+}
+
+static bool load(int device, const cuda_kept *k, const void *code, cuda_function *f, tp_err *err)
+{
+    cuda_module m;
+    return cuda_load(device, code, &m, err) && cuda_find(device, m, k->entry, f, err);
+}
+
+static bool load_stored(int device, const cuda_kept *k, const char *text, cuda_function *f)
+{
+    stored s;
+    strbuf code = { 0 };
+    char why[DISK_WHY];
+    tp_err bad = { 0 };
+    stored_init(&s, device, k, text);
+    bool ok = disk_get(&s.it, &code, why);
+    if (ok && !load(device, k, code.s, f, &bad)) {
+        disk_refuse(&s.it, bad.msg);
+        ok = false;
+    }
+    strbuf_free(&code);
+    strbuf_free(&s.config);
+    return ok;
+}
+
+static void store(int device, const cuda_kept *k, const char *text, const cuda_cubin *bin)
+{
+    stored s;
+    stored_init(&s, device, k, text);
+    disk_put(&s.it, bin->p, bin->n);
+    strbuf_free(&s.config);
+}
+
+/* Those of k at todo[0..n), from the disk or assembled. With the lock. */
 static bool make(int device, const cuda_kept *k, const int *todo, int n, cuda_function *out, tp_err *err)
 {
     strbuf b[CUDA_KEPT_MOST] = { 0 };
     const char *text[CUDA_KEPT_MOST];
     cuda_cubin bin[CUDA_KEPT_MOST] = { 0 };
+    int at[CUDA_KEPT_MOST], m = 0;
     for (int i = 0; i < n; i++) {
-        k[todo[i]].write(&b[i], k[todo[i]].form);
-        text[i] = strbuf_str(&b[i]);
+        const cuda_kept *x = &k[todo[i]];
+        x->write(&b[i], x->form);
+        if (!load_stored(device, x, strbuf_str(&b[i]), &out[todo[i]]))
+            at[m] = todo[i], text[m++] = strbuf_str(&b[i]);
     }
-    bool ok = cuda_assemble(device, text, n, bin, err);
-    for (int i = 0; i < n; i++) {
-        cuda_function f = NULL;
-        cuda_module m;
-        char key[96];
-        ok = ok && cuda_load(device, bin[i].p, &m, err) && cuda_find(device, m, k[todo[i]].entry, &f, err);
-        if (ok) {
-            map_putn(&functions, key, (size_t)key_of(device, &k[todo[i]], key, sizeof key), f);
-            out[todo[i]] = f;
-        }
+    bool ok = !m || cuda_assemble(device, text, m, bin, err);
+    for (int i = 0; i < m; i++) {
+        ok = ok && load(device, &k[at[i]], bin[i].p, &out[at[i]], err);
+        if (ok)
+            store(device, &k[at[i]], text[i], &bin[i]);
         free(bin[i].p);
+    }
+    for (int i = 0; i < n; i++) {
+        char key[96];
+        if (ok)
+            map_putn(&functions, key, (size_t)key_of(device, &k[todo[i]], key, sizeof key), out[todo[i]]);
         strbuf_free(&b[i]);
     }
     return ok;

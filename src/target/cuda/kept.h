@@ -1,4 +1,4 @@
-/* kept.h - kernels whose text is written by hand: assembled when they are first used on a device, then kept.
+/* kept.h - kernels whose text is written by hand: assembled when they are first used on a device, then kept, in the disk cache too.
  * Knows texts and the driver. May not know what the kernels do. */
 #ifndef TAPER_TARGET_CUDA_KEPT_H
 #define TAPER_TARGET_CUDA_KEPT_H

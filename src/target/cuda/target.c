@@ -324,7 +324,11 @@ static void drop(void *r)
     free(x);
 }
 
-static const own_kernels own = { .sort = cuda_sort };
+static const own_kernels own = { .sort = cuda_sort,
+                                 .select_room = cuda_select_room,
+                                 .select_count = cuda_select_count,
+                                 .select_write = cuda_select_write,
+                                 .search = cuda_search };
 
 __attribute__((constructor)) static void offer(void)
 {
