@@ -398,3 +398,13 @@ def test_views_taken_before_requires_grad():
             taper._dynamo.reset()
             a = make()
             assert [t.requires_grad for t in taper.compile(f, backend=backend)(a)] == want and a.requires_grad, (backend, want)
+
+
+def test_views_that_show_an_element_twice_after_a_write_to_their_base():
+    for view, want in ((lambda a: a.expand(2, 3), [2, 2, 2]), (lambda a: a.as_strided((2, 2), (1, 1)), [1, 2, 1]), (lambda a: a.unfold(0, 2, 1), [1, 2, 1])):
+        a = leaf(3)
+        v = view(a)
+        a.detach().add_(1)
+        assert "AsStrided" in v.grad_fn.name()
+        v.sum().backward()
+        assert a.grad.tolist() == want, want
