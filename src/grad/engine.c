@@ -451,7 +451,10 @@ static bool run_step(grad_run *r, grad_slot *s)
     bool runs = s->needed && (any || n->zeros);
     if (n->leaf && r->o->result)
         runs = false;
-    if (runs && !n->leaf && r->o->ninput) { /* nothing beyond this step is wanted: it only delivers */
+    if (runs && n->vt->narrow)
+        n->vt->narrow(n, s->g, need);
+    if (runs && !n->leaf &&
+        (r->o->ninput || n->vt->narrow)) { /* nothing beyond is wanted: it only delivers */
         bool beyond = false;
         for (int i = 0; i < ne; i++)
             beyond |= need[i];

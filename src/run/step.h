@@ -17,6 +17,7 @@ typedef struct step_variant {
     run_program *fw, *bw; /* bw is made on first use */
     pthread_mutex_t lock; /* around that */
     struct step_program *owner;
+    uint64_t *reached; /* by input: the tangents that it reaches; NULL: not asked yet */
 } step_variant;
 
 typedef struct step_program { /* the struct of who compiles it begins with this */

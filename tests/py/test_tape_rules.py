@@ -408,3 +408,37 @@ def test_views_that_show_an_element_twice_after_a_write_to_their_base():
         assert "AsStrided" in v.grad_fn.name()
         v.sum().backward()
         assert a.grad.tolist() == want, want
+
+
+def test_an_input_that_no_gradient_reaches_gets_none():
+    """A result without a gradient must not send zeros: hooks, and .grad, would show them."""
+    def apart(a, b):
+        return a * 2, b * 3
+
+    def written(a, b):
+        a.mul_(2)
+        return b * 3
+    for f in (apart, written):
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            a, b, seen = leaf(2), leaf(2), []
+            part = a * 1
+            part.register_hook(lambda g: seen.append(g) or g + 1)
+            taper._dynamo.reset()
+            out = (taper.compile(f, backend=backend) if backend else f)(part, b)
+            (out[1] if f is apart else out).sum().backward()
+            assert a.grad is None and not seen and b.grad.tolist() == [3, 3], (f.__name__, backend)
+
+
+def test_a_written_view_that_results_are_made_of():
+    def f(b):
+        b[0] *= 2
+        return b.sum()
+    for backend in (None, "eager", "aot_eager", "inductor"):
+        a, seen = leaf(2), []
+        b = (a * 1).view(2)
+        taper._dynamo.reset()
+        r = (taper.compile(f, backend=backend) if backend else f)(b)
+        b.register_hook(lambda g: seen.append(g.tolist()))
+        assert taper.autograd.grad(r, b, allow_unused=True, retain_graph=True)[0].tolist() == [1, 1], backend
+        r.backward()
+        assert a.grad.tolist() == [2, 1] and seen == [[1, 1]] * 2, (backend, seen)
