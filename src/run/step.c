@@ -748,6 +748,14 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, con
         int64_t sz = (int64_t)dtype_size((dtype)type->dt), bsz = (int64_t)dtype_size((dtype)base->dt);
         int64_t at = type->offset * sz - as->offset * bsz + base->offset * bsz;
         free(bind);
+        if (at % sz) {
+            err_set(err, ERR_runtime,
+                    "self.storage_offset() must be divisible by %lld to view %s as %s (different element "
+                    "sizes), but got %lld",
+                    (long long)(sz / bsz), dtype_rows[base->dt].gname, dtype_rows[type->dt].gname,
+                    (long long)base->offset);
+            return NULL;
+        }
         return tensor_on(base->storage, (dtype)type->dt, type->ndim, size, stride, at / sz);
     }
     symint ahead = sym_sub(type->offset, as->offset);
