@@ -696,6 +696,9 @@ bool grad_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *con
         if (!root_grad(&r, root[i], grad ? grad[i] : NULL, i, &g[i]))
             goto done;
         edge[i] = grad_edge_of(root[i], err);
+        if (!edge[i].node && !err_is_set(err)) /* a view that was made without the tape */
+            err_set(err, ERR_runtime,
+                    "element %d of tensors does not require grad and does not have a grad_fn", i);
         if (!edge[i].node)
             goto done;
         discover(&r, edge[i].node);
