@@ -21,6 +21,7 @@ void step_variant_free(step_variant *v)
 {
     aot_unit_free(v->u);
     free(v->reached);
+    free(v->made);
     run_program_free(v->fw);
     run_program_free(v->bw);
     v->owner->compiler->variant_free(v);
@@ -46,6 +47,11 @@ typedef struct step {
     tp_tensor **tangent; /* types of the tangents, borrowed from the backward graph */
     grad_pack *pack;     /* saved tensors went through saved_tensors_hooks: handles instead */
     void **handle;
+    struct step_view { /* items that are views of inputs, on the tape */
+        int item;
+        grad_node *fn; /* one count */
+    } * view;
+    int nview;
 } step;
 
 static const char *step_name(const grad_node *n) { return "CompiledFunctionBackward"; }
@@ -78,8 +84,12 @@ static void step_release(grad_node *n)
 
 static void step_free(grad_node *n)
 {
+    step *s = (step *)n;
     step_release(n);
-    program_unref(((step *)n)->v->owner);
+    for (int i = 0; i < s->nview; i++)
+        grad_node_unref(s->view[i].fn);
+    free(s->view);
+    program_unref(s->v->owner);
 }
 
 /* The written input whose history the t-th tangent ends, -1 where it is that of a value. */
@@ -407,6 +417,73 @@ static void step_narrow(grad_node *n, tp_tensor *const *dy, bool *need)
         need[i] &= (reached_from(v, v->u->grad[i]) & here) != 0;
 }
 
+static void made_of(void *arg, ir_node *x) { ((reach *)arg)->now |= ((reach *)arg)->hit[x->id]; }
+
+/* Node by node, not over memory: what is made of the input itself is not made of a view of it. */
+static uint64_t *tangents_of_views(const step_variant *v)
+{
+    const aot_unit *u = v->u;
+    const ir_graph *g = v->owner->g;
+    uint64_t *out = mem_zalloc(sizeof *out * (size_t)MAX(u->nout, 1));
+    for (int i = 0; i < u->nout && !u->nmut; i++) {
+        if (u->out[i].kind != AOT_view)
+            continue;
+        reach r = { .hit = mem_zalloc((size_t)MAX(g->next_id, 1)) };
+        IR_EACH (x, g) {
+            r.now = x == g->output->arg[i].node;
+            if (x != g->output)
+                ir_each_operand(x, made_of, &r);
+            r.hit[x->id] = r.now;
+        }
+        for (int t = 0; t < u->ntangent; t++) {
+            int item = item_of(u, t);
+            if (item >= 0 && g->output->arg[item].kind == VAL_node && r.hit[g->output->arg[item].node->id])
+                out[i] |= tangent_bit(t);
+        }
+        free(r.hit);
+    }
+    return out;
+}
+
+static grad_node *step_bypassed(grad_node *n, tp_tensor *const *dy, int i)
+{
+    step *s = (step *)n;
+    step_variant *v = s->v;
+    uint64_t here = 0;
+    if (i >= s->nview)
+        return NULL;
+    pthread_mutex_lock(&v->lock);
+    if (!v->made)
+        v->made = tangents_of_views(v);
+    pthread_mutex_unlock(&v->lock);
+    for (int t = 0; t < v->u->ntangent; t++)
+        here |= dy[t] ? tangent_bit(t) : 0;
+    for (int k = 0; k < s->nview; k++)
+        if ((v->made[s->view[k].item] & here) && i-- == 0)
+            return s->view[k].fn;
+    return NULL;
+}
+
+/* Views of inputs have histories of their own, which the step must know of. */
+static bool note_views(step *s, const tp_val *out, tp_err *err)
+{
+    const aot_unit *u = s->v->u;
+    for (int i = 0; i < u->nout; i++) {
+        if (u->out[i].kind != AOT_view || !u->out[i].requires_grad || u->out[i].no_grad || u->out[i].leaf ||
+            out[i].kind != VAL_tensor)
+            continue;
+        grad_node *fn = grad_grad_fn(out[i].t, NULL, err);
+        if (!fn) {
+            if (err_is_set(err))
+                return false;
+            continue;
+        }
+        s->view = mem_realloc(s->view, sizeof *s->view * (size_t)(s->nview + 1));
+        s->view[s->nview++] = (struct step_view){ i, grad_node_ref(fn) };
+    }
+    return true;
+}
+
 static bool step_open(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
                       tp_tensor **dx, tp_tensor **seen, tp_err *err)
 {
@@ -515,7 +592,7 @@ done:
 }
 
 static const grad_vt step_vt = { step_name,  step_apply, step_release, step_free,
-                                 step_opens, step_open,  step_narrow };
+                                 step_opens, step_open,  step_narrow,  step_bypassed };
 
 /* ---- the call ---- */
 uint64_t step_key(const step_program *p, const op_ctx *cx, const tp_val *in, bool *needs, bool *any)
@@ -1053,6 +1130,8 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
         if (!(p->leaves && u->out[i].leaf) && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
     relate(u, out);
+    if (s && !note_views(s, out, err))
+        goto done;
     if (TP_UNLIKELY(cx->inference_mode))
         mark_inference(in, nin, out, nout);
     ok = true;

@@ -99,6 +99,11 @@ def double_backward(d, a, b, text):
     return compiled(a, b) and (again or "double=True" in text and functional(b) and "modified by an inplace operation" in str(d["b"]))
 
 
+@reason("A compiled backward bypasses the views of inputs that the function returned: a gradient with respect to one, or a hook on it, is refused. PyTorch's aot_eager gives None.")
+def bypassed_views(d, a, b, text):
+    return compiled(a, b) and functional(b) and d["kind"] in ("exception", "line", "message") and "with respect to a view of an input that a compiled function" in str(d["b"])
+
+
 @reason("The layout of a gradient is that of the formula's first operand; formulas are Taper's own. A leaf's .grad has the leaf's layout in both.")
 def gradient_layout(d, a, b, text):
     return (crossing(a, b) or functional(b)) and d["kind"] == "stride" and (".first." in d["at"] or ".second." in d["at"]) and 0 not in (d["a"] or [0])
