@@ -164,10 +164,10 @@ CHANGED = re.compile(r"saved_tensors_hooks\(.*lambda t: t (\+ 1|\* 2)")
 
 
 @reason("Hooks that change what was saved: a compiled graph saves other values than the steps of eager execution do, and Taper's formulas others than PyTorch's. "
-        "What an optimizer makes of such gradients differs, too. PyTorch's aot_eager does the same.")
+        "PyTorch's aot_eager does the same.")
 def saved_values(d, a, b, text):
-    if CHANGED.search(text) and (crossing(a, b) or functional(b)):
-        return d["kind"] in ("value", "message", "exception")
+    if CHANGED.search(text) and crossing(a, b):
+        return d["kind"] == "exception" or d["kind"] == "value" and re.search(r"\.(grads|first|second)\.|\.grad$", d["at"]) is not None
     return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and (
         d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
 
