@@ -69,7 +69,7 @@ bool *aot_written_inputs(const ir_graph *g)
 /* Composites (reshape, flatten) give a view where that is possible: their types say whether they did. */
 static bool shares_first(const ir_node *n)
 {
-    const tp_tensor *x = ir_type(n),
+    const tp_tensor *x = n->val.kind == VAL_tensors && n->val.n ? n->val.ts[0] : ir_type(n),
                     *of = n->narg && n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
     return x && of && x->storage && x->storage == of->storage;
 }

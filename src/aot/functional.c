@@ -120,6 +120,12 @@ static bool strides_count(const written *w, tp_err *err)
                    "a view by strides of a written tensor with gaps has no functional form");
 }
 
+/* Where t begins in the root's present value: an input may begin anywhere in its storage, its new value begins its own. */
+static symint offset_in(const written *w, const tp_tensor *t)
+{
+    return w->root->dt == t->dt ? sym_sub(t->offset, w->root->offset) : t->offset;
+}
+
 /* The present value of what node n computed, given the root's present value. */
 static tp_tensor *regenerate(fn_state *f, bld *b, written *w, ir_node *n)
 {
@@ -152,7 +158,7 @@ ir_node *fn_node(fn_state *f, op_ctx *cx, tp_tensor *t, tp_err *err)
         now = NULL;
     if (!now && !b.failed && strides_count(w, err))
         now = b_op(&b, as_strided, vT(w->root), vIs(t->size, t->ndim), vIs(t->stride, t->ndim),
-                   vI(t->offset));
+                   vI(offset_in(w, t)));
     f->depth--;
     if (now && now->node) {
         now->node->mark = w->gen;
@@ -255,19 +261,19 @@ static tp_tensor *scatter_up(fn_state *f, bld *b, written *w, ir_node *n, tp_ten
     return v ? scatter_up(f, b, w, view->arg[0].node, v) : NULL;
 }
 
-/* All of t's storage: the tensor it is a view of, also where detach() has cut the tape's link to it. Counted. */
+/* All of t's storage: the tensor it is a view of, also where the tape has no link to it: behind detach(), or where a
+ * composite made a view of something of its own. Counted. */
 static tp_tensor *whole(fn_state *f, tp_tensor *t)
 {
-    ir_node *top = t->node;
-    if (t->base && t->base->node)
-        return tensor_ref(t->base);
+    tp_tensor *from = t->base && t->base->node ? t->base : t;
+    ir_node *top = from->node;
     for (int item; top;) {
         ir_node *view = view_of(top, &item), *up = view ? view->arg[0].node : NULL;
         if (!up || !ir_type(up) || ir_type(up)->storage != t->storage)
             break;
         top = up;
     }
-    return top == t->node ? tensor_ref(t) : ir_proxy(f->r, top);
+    return top == from->node ? tensor_ref(from) : ir_proxy(f->r, top);
 }
 
 static written *written_of(fn_state *f, tp_tensor *t)
@@ -295,7 +301,7 @@ static bool set_value(fn_state *f, bld *b, tp_tensor *t, tp_tensor *val)
             return false;
         if ((!root || !tensor_same_size(root, w->root)) && !b->failed)
             root = b_op(b, as_strided_scatter, vT(w->root), vT(val), vIs(t->size, t->ndim),
-                        vIs(t->stride, t->ndim), vI(t->offset));
+                        vIs(t->stride, t->ndim), vI(offset_in(w, t)));
         if (!root)
             return false;
     }

@@ -453,7 +453,8 @@ static bool collect_item(items *s, int i, tp_err *err)
     int in = (int)(uintptr_t)map_geti(&s->inputs, (uintptr_t)x->storage) - 1;
     a->requires_grad = grad_requires_grad(x);
     a->of = -1;
-    a->no_grad = (x->spare & AGF_nograd_view) && (!a->requires_grad || grad_is_nograd_view(x));
+    a->no_grad = (x->spare & AGF_nograd_view) && (!a->requires_grad || grad_is_nograd_view(x)) &&
+                 (in < 0 || is_an_input(t, head_of(x))); /* and not of x.detach() */
     a->leaf = a->requires_grad && !a->no_grad && grad_is_leaf(x) && (in < 0 || x != t->in[in]);
     a->detached = a->leaf && !x->base;
     if (in >= 0 && a->requires_grad && !a->leaf)

@@ -805,6 +805,18 @@ PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, in
 
 /* ---- callees of native steps ---- */
 
+/* Library code that asks for gradients with respect to views which it made itself. It is part of a graph, or it runs as
+ * written: between compiled pieces of it other results are no longer made of those views. */
+static bool is_one_piece(const cap_code *cc)
+{
+    static const char *const names[] = { "/taper/func.py", "/taper/autograd/functional.py" };
+    size_t n = strlen(cc->file);
+    for (size_t i = 0; i < COUNT(names) && cc->library; i++)
+        if (n > strlen(names[i]) && !strcmp(cc->file + n - strlen(names[i]), names[i]))
+            return true;
+    return false;
+}
+
 bool cap_wants(PyObject *func)
 {
     PyCodeObject *co = (PyCodeObject *)PyFunction_GET_CODE(func);
@@ -817,7 +829,7 @@ bool cap_wants(PyObject *func)
     }
     if (only_function() && strcmp(only_function(), cc->name))
         return false;
-    return !cc->whole_native && !cap_is_skipped_file(cc->file) && !py_special(func) &&
+    return !cc->whole_native && !cap_is_skipped_file(cc->file) && !is_one_piece(cc) && !py_special(func) &&
            !cap_quarantined(cc, NULL);
 }
 

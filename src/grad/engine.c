@@ -423,6 +423,27 @@ static bool run_open(grad_run *r, grad_slot *s, const bool *need, tp_tensor **dx
     return ok;
 }
 
+/* Is a gradient asked for that passes s by? Better no result than a part of one. */
+static bool none_bypassed(grad_run *r, grad_slot *s)
+{
+    grad_node *n = s->node, *view;
+    for (int i = 0; (view = n->vt->bypassed(n, s->g, i)); i++) {
+        bool watched = false;
+        for (int c = 0; c < r->ncap; c++)
+            watched |= r->cap[c].e.node == view;
+        for (const grad_pre *p = view->pre; p; p = p->next)
+            watched |= p->hooks->list.n || (p->hooks->retain && p->hooks->owner);
+        if (watched)
+            return err_set(
+                r->err, ERR_runtime,
+                "a gradient is asked for (by autograd.grad, a hook or retain_grad) with respect to a "
+                "view of an input that a compiled function returned along with results made of it. "
+                "The compiled backward bypasses the view: ask for the gradient of the input, or "
+                "run the function without taper.compile.");
+    }
+    return true;
+}
+
 static bool run_step(grad_run *r, grad_slot *s)
 {
     grad_node *n = s->node;
@@ -451,7 +472,12 @@ static bool run_step(grad_run *r, grad_slot *s)
     bool runs = s->needed && (any || n->zeros);
     if (n->leaf && r->o->result)
         runs = false;
-    if (runs && !n->leaf && r->o->ninput) { /* nothing beyond this step is wanted: it only delivers */
+    if (runs && n->vt->narrow)
+        n->vt->narrow(n, s->g, need);
+    if (any && n->vt->bypassed && !none_bypassed(r, s))
+        goto done;
+    if (runs && !n->leaf &&
+        (r->o->ninput || n->vt->narrow)) { /* nothing beyond is wanted: it only delivers */
         bool beyond = false;
         for (int i = 0; i < ne; i++)
             beyond |= need[i];
@@ -580,7 +606,10 @@ static bool prepare_inputs(grad_run *r)
         c->next = -1;
         r->ncap = i + 1;
         if (!c->e.node)
-            return false;
+            return err_is_set(r->err) ? false
+                                      : err_set(r->err, ERR_runtime,
+                                                "One of the differentiated Tensors is a view that was made "
+                                                "without the tape: no gradient arrives at it");
         grad_slot *s = slot_find(r, c->e.node);
         if (!s)
             continue;
@@ -693,6 +722,9 @@ bool grad_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *con
         if (!root_grad(&r, root[i], grad ? grad[i] : NULL, i, &g[i]))
             goto done;
         edge[i] = grad_edge_of(root[i], err);
+        if (!edge[i].node && !err_is_set(err)) /* a view that was made without the tape */
+            err_set(err, ERR_runtime,
+                    "element %d of tensors does not require grad and does not have a grad_fn", i);
         if (!edge[i].node)
             goto done;
         discover(&r, edge[i].node);

@@ -123,8 +123,10 @@ typedef struct call_info {
     grad_edge *edge;
     uint32_t *ver;
     tp_tensor *self; /* in-place: a copy of the first argument as it was, or NULL */
-    bool header;     /* the call changes its first argument's shape in place: t_, squeeze_ */
-    tp_tensor was;   /* ... and this is the shape before */
+    void *
+        *early;  /* in-place, under hooks: packed arguments that lie in the memory that is written, or NULL */
+    bool header; /* the call changes its first argument's shape in place: t_, squeeze_ */
+    tp_tensor was; /* ... and this is the shape before */
     symint dims[2 * TP_MAX_DIMS];
 } call_info;
 
@@ -152,20 +154,35 @@ bool grad_may_save(const op_ctx *cx, const tp_tensor *t, tp_err *err)
     return true;
 }
 
-static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, op_ctx *cx, tp_err *err)
+static bool packs(const op_ctx *cx, const tp_tensor *t) /* a trace saves nothing that is real */
+{
+    return TP_UNLIKELY(cx->hooks != NULL) && !tensor_is_fake(t);
+}
+
+static void *packed(op_ctx *cx, tp_tensor *t, tp_err *err)
+{
+    grad_pack *p = cx->hooks;
+    cx->hooks = NULL; /* operations inside pack are not packed again */
+    void *handle = p->pack(p->data, t, err);
+    cx->hooks = p;
+    return handle;
+}
+
+/* early: where the handle is kept if it was packed before the call; it moves over. May be NULL. */
+static bool save_tensor(op_step *s, int at, tp_tensor *t, tp_tensor **place, void **early, op_ctx *cx,
+                        tp_err *err)
 {
     s->n.saves = true;
     if (!grad_may_save(cx, t, err))
         return false;
-    if (TP_UNLIKELY(cx->hooks != NULL) && !tensor_is_fake(t)) { /* a trace saves nothing that is real */
-        grad_pack *p = cx->hooks;
+    if (packs(cx, t)) {
         if (!s->handle) {
             s->handle = mem_zalloc(sizeof(void *) * (size_t)(s->nparam + s->nlist + s->n.nin));
-            s->pack = grad_pack_ref(p);
+            s->pack = grad_pack_ref(cx->hooks);
         }
-        cx->hooks = NULL; /* operations inside pack are not packed again */
-        s->handle[at] = p->pack(p->data, t, err);
-        cx->hooks = p;
+        s->handle[at] = early && *early ? *early : packed(cx, t, err);
+        if (early)
+            *early = NULL;
         return s->handle[at] != NULL;
     }
     *place = tensor_ref(t);
@@ -251,7 +268,7 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
                 tp_tensor *keep = i == 0 && c->self ? c->self : v->t, *got = NULL;
                 if (keep == c->self)
                     s->ver[i] = keep->storage->version;
-                ok = ok && save_tensor(s, i, keep, &got, c->cx, err);
+                ok = ok && save_tensor(s, i, keep, &got, c->early ? &c->early[i] : NULL, c->cx, err);
                 s->arg[i] = vT(got);
             }
             break;
@@ -266,7 +283,7 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
                 dims = put_shape(&s->listm[k], v->ts[k], dims);
                 s->ver[np + k] = c->ver[np + k];
                 if (c->save_in >> i & 1)
-                    ok = ok && save_tensor(s, np + k, v->ts[k], &s->list[k], c->cx, err);
+                    ok = ok && save_tensor(s, np + k, v->ts[k], &s->list[k], NULL, c->cx, err);
             }
             break;
         default: {
@@ -291,7 +308,7 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
         s->ver[np + c->nlist + i] = t->storage->version;
         if (c->save_out >> (i < 32 ? i : 31) & 1) {
             tp_tensor *a = saved_alias(t);
-            ok = ok && save_tensor(s, np + c->nlist + i, a, &s->out[i], c->cx, err);
+            ok = ok && save_tensor(s, np + c->nlist + i, a, &s->out[i], NULL, c->cx, err);
             tensor_unref(a);
         }
     }
@@ -432,6 +449,21 @@ static bool collect(call_info *c, tp_err *err)
     return !err || !err_is_set(err);
 }
 
+/* A hook must see what the call reads: arguments in memory that it writes are packed first. */
+static bool pack_early(call_info *c, tp_err *err)
+{
+    const tp_tensor *self = c->arg[0].t;
+    for (int i = 1; i < c->row->schema.nparam; i++) {
+        const tp_val *v = &c->arg[i];
+        if (!(c->save_in >> i & 1) || v->kind != VAL_tensor || v->t->storage != self->storage ||
+            !packs(c->cx, v->t))
+            continue;
+        if (!grad_may_save(c->cx, v->t, err) || !(c->early[i] = packed(c->cx, v->t, err)))
+            return false;
+    }
+    return true;
+}
+
 static bool taped(call_info *c, tp_val *out, tp_err *err)
 {
     const op_row *row = c->row;
@@ -439,7 +471,9 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
     bool writes = c->v == OPV_inplace || (row->flags & OPF_MUT), ok = false;
     int np = row->schema.nparam, nres = 0;
     op_step *s = NULL;
+    void *early[OP_MAX_PARAMS];
 
+    c->early = NULL;
     c->lparam = -1;
     for (uint32_t m = c->vi->lmask; m; m &= m - 1) { /* the list with gradients, or the one to save */
         int i = __builtin_ctz(m);
@@ -486,6 +520,11 @@ static bool taped(call_info *c, tp_val *out, tp_err *err)
             goto done;
         c->self = co[0].t;
     }
+    if (writes && TP_UNLIKELY(cx->hooks != NULL)) {
+        c->early = memset(early, 0, sizeof early);
+        if (!pack_early(c, err))
+            goto done;
+    }
     if (!ir_call(cx, c->op, c->v, c->arg, out, err))
         goto done;
     nres = row->schema.ret_list ? out[0].n : row->schema.nret;
@@ -527,6 +566,11 @@ done:
         grad_node_unref(&s->n);
     for (int i = 0; i < c->nedge; i++)
         grad_node_unref(edge[i].node);
+    for (int i = 0; i < np && c->early; i++) {
+        const grad_pack *p = cx->hooks;
+        if (early[i])
+            p->drop(p->data, early[i]);
+    }
     tensor_unref(c->self);
     if (edge != small_edge)
         free(edge);

@@ -419,6 +419,49 @@ static tp_tensor *base_filled(bld *b, const grad_shape *base, tp_tensor *from)
     return b->failed ? NULL : z;
 }
 
+/* The same for a gradient of a view that may show an element several times: its parts are added. */
+static tp_tensor *base_summed(bld *b, const grad_shape *base, const grad_shape *view, symint offset,
+                              tp_tensor *dy)
+{
+    symint bytes = 0, n;
+    shape_storage_bytes((dtype)base->dt, base->ndim, base->dims, base->dims + base->ndim, 0, &bytes, NULL);
+    n = sym_floordiv(bytes, (symint)dtype_size((dtype)base->dt));
+    tp_tensor *z = b_op(b, as_strided_backward, vT(dy), vIs(&n, 1), vIs(view->dims, view->ndim),
+                        vIs(view->dims + view->ndim, view->ndim), vI(offset));
+    return z && as_strided(b, z, base->ndim, base->dims, 0, &z) ? z : NULL;
+}
+
+/* May two elements of the view lie at one address? Sorted by stride, each step must clear what lies below it. Of symbolic
+ * views only an expanded one is known. */
+static bool may_overlap(const grad_shape *v)
+{
+    const symint *size = v->dims, *stride = v->dims + v->ndim;
+    int order[TP_MAX_DIMS], n = 0;
+    symint reach = 0;
+    if (!sym_all_const(v->dims, 2 * v->ndim)) {
+        bool expanded = false;
+        for (int i = 0; i < v->ndim; i++)
+            expanded |= stride[i] == 0 && size[i] != 1;
+        return expanded;
+    }
+    for (int i = 0; i < v->ndim; i++) {
+        int k = n;
+        if (size[i] == 0)
+            return false;
+        if (size[i] == 1)
+            continue;
+        for (n++; k > 0 && stride[order[k - 1]] > stride[i]; k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (int i = 0; i < n; i++) {
+        if (stride[order[i]] <= reach)
+            return true;
+        reach += stride[order[i]] * (size[order[i]] - 1);
+    }
+    return false;
+}
+
 /* AsStridedBackward0: a view whose history follows its base. */
 typedef struct view_step {
     grad_node n;
@@ -435,11 +478,15 @@ static bool view_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
     tp_tensor *z, *part;
     if (!dy[0] || !need[0])
         return true;
-    z = base_filled(b, &s->base, NULL);
-    if (!z || !view_in(b, z, &s->base, &s->view, s->offset, &part))
-        return false;
-    b_callv(b, OP_copy_, OPV_fn, B_ARGS(vT(part), vT(dy[0])));
-    if (b->failed)
+    if (s->base.dt == s->view.dt && may_overlap(&s->view))
+        z = base_summed(b, &s->base, &s->view, s->offset, dy[0]);
+    else {
+        z = base_filled(b, &s->base, NULL);
+        if (!z || !view_in(b, z, &s->base, &s->view, s->offset, &part))
+            return false;
+        b_callv(b, OP_copy_, OPV_fn, B_ARGS(vT(part), vT(dy[0])));
+    }
+    if (!z || b->failed)
         return false;
     dx[0] = tensor_ref(z);
     return true;

@@ -60,6 +60,12 @@ typedef struct grad_vt {
     bool (*opens)(const grad_node *n, tp_tensor *const *dy, const bool *watched);
     bool (*open)(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
                  tp_tensor **dx, tp_tensor **seen, tp_err *err);
+    /* The same kind of step, before missing gradients become zeros: clears need of the edges that no gradient in dy can
+     * reach, so that nothing arrives there. May be NULL. */
+    void (*narrow)(grad_node *n, tp_tensor *const *dy, bool *need);
+    /* The steps of views of its inputs (0, 1, ...; NULL after the last) that were handed out with results made of them, some
+     * of which have a gradient in dy. It bypasses the views' own histories. May be NULL. */
+    grad_node *(*bypassed)(grad_node *n, tp_tensor *const *dy, int i);
 } grad_vt;
 
 struct grad_node {

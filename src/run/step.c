@@ -20,6 +20,8 @@ static void program_unref(step_program *p)
 void step_variant_free(step_variant *v)
 {
     aot_unit_free(v->u);
+    free(v->reached);
+    free(v->made);
     run_program_free(v->fw);
     run_program_free(v->bw);
     v->owner->compiler->variant_free(v);
@@ -45,6 +47,11 @@ typedef struct step {
     tp_tensor **tangent; /* types of the tangents, borrowed from the backward graph */
     grad_pack *pack;     /* saved tensors went through saved_tensors_hooks: handles instead */
     void **handle;
+    struct step_view { /* items that are views of inputs, on the tape */
+        int item;
+        grad_node *fn; /* one count */
+    } * view;
+    int nview;
 } step;
 
 static const char *step_name(const grad_node *n) { return "CompiledFunctionBackward"; }
@@ -77,8 +84,12 @@ static void step_release(grad_node *n)
 
 static void step_free(grad_node *n)
 {
+    step *s = (step *)n;
     step_release(n);
-    program_unref(((step *)n)->v->owner);
+    for (int i = 0; i < s->nview; i++)
+        grad_node_unref(s->view[i].fn);
+    free(s->view);
+    program_unref(s->v->owner);
 }
 
 /* The written input whose history the t-th tangent ends, -1 where it is that of a value. */
@@ -322,6 +333,157 @@ static bool step_opens(const grad_node *n, tp_tensor *const *dy, const bool *wat
     return yes;
 }
 
+/* ---- which tangents an input reaches ---- */
+enum { REACH_BITS = 64 }; /* tangents beyond share the last bit */
+static uint64_t tangent_bit(int t) { return 1ull << MIN(t, REACH_BITS - 1); }
+
+typedef struct reaching {
+    map at; /* memory, or a node that has none -> tangents */
+    uint64_t now;
+    bool more;
+} reaching;
+
+static uint64_t reaching_key(const ir_node *x)
+{
+    const tp_tensor *type = ir_type(x);
+    return (uint64_t)(uintptr_t)(type && type->storage ? (const void *)type->storage : (const void *)x);
+}
+static uint64_t reaching_get(const reaching *r, const ir_node *x)
+{
+    return (uint64_t)(uintptr_t)map_geti(&r->at, reaching_key(x));
+}
+static void reaching_add(reaching *r, const ir_node *x, uint64_t bits)
+{
+    uint64_t was = reaching_get(r, x);
+    if ((was | bits) == was)
+        return;
+    map_puti(&r->at, reaching_key(x), (void *)(uintptr_t)(was | bits));
+    r->more = true;
+}
+static void reaching_operand(void *arg, ir_node *x) { reaching_add(arg, x, ((reaching *)arg)->now); }
+
+/* What shares memory reaches the same: writes are seen by all of it, at whatever time. That is more than the tape of
+ * eager execution would reach, never less. */
+static uint64_t *reached_of(const step_variant *v)
+{
+    const aot_unit *u = v->u;
+    const ir_graph *g = v->owner->g;
+    uint64_t *out = mem_alloc(sizeof *out * (g->inputs.n + 1)), all = 0;
+    reaching r = { 0 };
+    for (int t = 0; t < u->ntangent; t++) {
+        int item = item_of(u, t), in = written_by(u, t);
+        const ir_node *x = in >= 0 && in < (int)g->inputs.n                     ? g->inputs.at[in]
+                           : item >= 0 && g->output->arg[item].kind == VAL_node ? g->output->arg[item].node
+                                                                                : NULL;
+        if (x)
+            reaching_add(&r, x, tangent_bit(t));
+        else
+            all |= tangent_bit(t);
+    }
+    for (r.more = true; r.more;) {
+        r.more = false;
+        for (ir_node *x = g->last; x; x = x->prev)
+            if (x != g->output && (r.now = reaching_get(&r, x)))
+                ir_each_operand(x, reaching_operand, &r);
+    }
+    for (size_t i = 0; i < g->inputs.n; i++)
+        out[i] = all | reaching_get(&r, g->inputs.at[i]);
+    map_free(&r.at);
+    return out;
+}
+
+static uint64_t reached_from(step_variant *v, int input)
+{
+    pthread_mutex_lock(&v->lock);
+    if (!v->reached)
+        v->reached = reached_of(v);
+    pthread_mutex_unlock(&v->lock);
+    return input >= 0 && input < (int)v->owner->g->inputs.n ? v->reached[input] : UINT64_MAX;
+}
+
+/* Zeros would tell hooks, and leaves, of a gradient that eager execution never brings there. */
+static void step_narrow(grad_node *n, tp_tensor *const *dy, bool *need)
+{
+    step_variant *v = ((step *)n)->v;
+    uint64_t here = 0;
+    bool missing = false;
+    for (int t = 0; t < v->u->ntangent; t++) {
+        here |= dy[t] ? tangent_bit(t) : 0;
+        missing |= !dy[t];
+    }
+    if (!missing)
+        return;
+    for (int i = 0; i < v->u->ngrad; i++)
+        need[i] &= (reached_from(v, v->u->grad[i]) & here) != 0;
+}
+
+static void made_of(void *arg, ir_node *x) { ((reach *)arg)->now |= ((reach *)arg)->hit[x->id]; }
+
+/* Node by node, not over memory: what is made of the input itself is not made of a view of it. */
+static uint64_t *tangents_of_views(const step_variant *v)
+{
+    const aot_unit *u = v->u;
+    const ir_graph *g = v->owner->g;
+    uint64_t *out = mem_zalloc(sizeof *out * (size_t)MAX(u->nout, 1));
+    for (int i = 0; i < u->nout && !u->nmut; i++) {
+        if (u->out[i].kind != AOT_view)
+            continue;
+        reach r = { .hit = mem_zalloc((size_t)MAX(g->next_id, 1)) };
+        IR_EACH (x, g) {
+            r.now = x == g->output->arg[i].node;
+            if (x != g->output)
+                ir_each_operand(x, made_of, &r);
+            r.hit[x->id] = r.now;
+        }
+        for (int t = 0; t < u->ntangent; t++) {
+            int item = item_of(u, t);
+            if (item >= 0 && g->output->arg[item].kind == VAL_node && r.hit[g->output->arg[item].node->id])
+                out[i] |= tangent_bit(t);
+        }
+        free(r.hit);
+    }
+    return out;
+}
+
+static grad_node *step_bypassed(grad_node *n, tp_tensor *const *dy, int i)
+{
+    step *s = (step *)n;
+    step_variant *v = s->v;
+    uint64_t here = 0;
+    if (i >= s->nview)
+        return NULL;
+    pthread_mutex_lock(&v->lock);
+    if (!v->made)
+        v->made = tangents_of_views(v);
+    pthread_mutex_unlock(&v->lock);
+    for (int t = 0; t < v->u->ntangent; t++)
+        here |= dy[t] ? tangent_bit(t) : 0;
+    for (int k = 0; k < s->nview; k++)
+        if ((v->made[s->view[k].item] & here) && i-- == 0)
+            return s->view[k].fn;
+    return NULL;
+}
+
+/* Views of inputs have histories of their own, which the step must know of. */
+static bool note_views(step *s, const tp_val *out, tp_err *err)
+{
+    const aot_unit *u = s->v->u;
+    for (int i = 0; i < u->nout; i++) {
+        if (u->out[i].kind != AOT_view || !u->out[i].requires_grad || u->out[i].no_grad || u->out[i].leaf ||
+            out[i].kind != VAL_tensor)
+            continue;
+        grad_node *fn = grad_grad_fn(out[i].t, NULL, err);
+        if (!fn) {
+            if (err_is_set(err))
+                return false;
+            continue;
+        }
+        s->view = mem_realloc(s->view, sizeof *s->view * (size_t)(s->nview + 1));
+        s->view[s->nview++] = (struct step_view){ i, grad_node_ref(fn) };
+    }
+    return true;
+}
+
 static bool step_open(grad_node *n, bld *b, tp_tensor *const *dy, const bool *need, const bool *watched,
                       tp_tensor **dx, tp_tensor **seen, tp_err *err)
 {
@@ -429,7 +591,8 @@ done:
     return ok;
 }
 
-static const grad_vt step_vt = { step_name, step_apply, step_release, step_free, step_opens, step_open };
+static const grad_vt step_vt = { step_name,  step_apply, step_release, step_free,
+                                 step_opens, step_open,  step_narrow,  step_bypassed };
 
 /* ---- the call ---- */
 uint64_t step_key(const step_program *p, const op_ctx *cx, const tp_val *in, bool *needs, bool *any)
@@ -511,13 +674,16 @@ static bool set_history(const aot_unit *u, op_ctx *cx, step *s, int t, const tp_
     return ok;
 }
 
-/* retain_grad() of an input that is written asks for the gradient of what it holds afterwards, which other results are
- * made of. */
-static bool retained(const aot_unit *u, const tp_val *in)
+/* Other results may be made of what an input holds after it was written. Then its gradient passes through it, which no
+ * step for the whole graph shows: to retain_grad(), and where the input is a view, whose history is that of its base. */
+static bool wants_tape(step_variant *v, const tp_val *in)
 {
-    for (int i = 0; i < u->ntangent; i++)
-        if (written_by(u, i) >= 0 && grad_retains_grad(in[written_by(u, i)].t))
+    for (int t = 0; t < v->u->ntangent; t++) {
+        int w = written_by(v->u, t);
+        if (w >= 0 &&
+            (grad_retains_grad(in[w].t) || (in[w].t->base && (reached_from(v, w) & ~tangent_bit(t)))))
             return true;
+    }
     return false;
 }
 
@@ -659,6 +825,14 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, con
         int64_t sz = (int64_t)dtype_size((dtype)type->dt), bsz = (int64_t)dtype_size((dtype)base->dt);
         int64_t at = type->offset * sz - as->offset * bsz + base->offset * bsz;
         free(bind);
+        if (at % sz) {
+            err_set(err, ERR_runtime,
+                    "self.storage_offset() must be divisible by %lld to view %s as %s (different element "
+                    "sizes), but got %lld",
+                    (long long)(sz / bsz), dtype_rows[base->dt].gname, dtype_rows[type->dt].gname,
+                    (long long)base->offset);
+            return NULL;
+        }
         return tensor_on(base->storage, (dtype)type->dt, type->ndim, size, stride, at / sz);
     }
     symint ahead = sym_sub(type->offset, as->offset);
@@ -913,7 +1087,7 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     }
     if (!may_write(u, cx, in, err))
         goto done;
-    if (retained(u, in)) {
+    if (wants_tape(v, in)) {
         static const ir_hook on_tape = { .call = grad_call, .opaque = run_opaque, .link = grad_link };
         ok = ir_run(cx, p->g, in, nin, out, nout, &on_tape, err);
         goto done;
@@ -956,6 +1130,8 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
         if (!(p->leaves && u->out[i].leaf) && !make_item(p, u, cx, i, in, nin, res, out, err))
             goto done;
     relate(u, out);
+    if (s && !note_views(s, out, err))
+        goto done;
     if (TP_UNLIKELY(cx->inference_mode))
         mark_inference(in, nin, out, nout);
     ok = true;

@@ -17,6 +17,9 @@ typedef struct step_variant {
     run_program *fw, *bw; /* bw is made on first use */
     pthread_mutex_t lock; /* around that */
     struct step_program *owner;
+    uint64_t *reached; /* by input: the tangents that it reaches; NULL: not asked yet */
+    uint64_t
+        *made; /* by item that is a view of an input: the tangents of what is made of it; NULL as above */
 } step_variant;
 
 typedef struct step_program { /* the struct of who compiles it begins with this */

@@ -5,6 +5,7 @@ import os
 import tempfile
 
 import taper
+from same_results import check
 
 V = [1 + 2j, -0.5 + 0.25j, 3 - 4j, -1 - 1j, 0.125 - 2j, 2 + 0j]
 
@@ -248,3 +249,14 @@ def test_types_that_are_only_stored():
     taper.save(taper.tensor([1.5, 2]).to(taper.float8_e4m3fn), f)
     f.seek(0)
     assert taper.load(f).float().tolist() == [1.5, 2]
+
+
+def test_writes_to_the_parts_of_what_was_put_together():
+    def whole(a, b): z = taper.complex(a, b); taper.view_as_real(z).mul_(0.5); return z, z.real + 1
+    def part(a, b): z = taper.complex(a, b); v = taper.view_as_real(z); v[..., 1].sub_(1); return v, z * 2
+    def polar(a, b): v = taper.view_as_real(taper.polar(a, b)); v.add_(1); return v
+    for f in (whole, part, polar):
+        for size in ((), (1,), (2, 3)):
+            check(f, lambda: [taper.full(size, 0.5), taper.full(size, 2.0)], grads=False, what=f.__name__)
+    def real(a): v = taper.view_as_real(taper.complex(a, a * 2)); v.mul_(0.5); return v.sum()
+    check(real, lambda: [taper.ones(3, requires_grad=True)])

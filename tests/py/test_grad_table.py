@@ -388,6 +388,7 @@ def test_first_derivatives():
 
 # Rows that take tensors and have no rule. Backward forms are used only where no derivative of them is asked for.
 HOLES = {"floor_divide", "heaviside", "resize_", "resize_as_", "geqrf", "linalg_ldl_factor_ex", "linalg_ldl_solve"}
+HOLES |= {"_unique2", "unique_consecutive", "unique_dim"}
 HOLES |= {"special_" + n for n in (  # PyTorch has no derivative of these either
     "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",
     "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai",

@@ -394,3 +394,20 @@ def test_views_of_leaves_made_inside():
                 assert "a view of a leaf" in str(e), (backend, e)
             a, v = compiled(use)(taper.arange(4.0), make)
             assert a.grad.tolist() == [1.0] + (1 + 2 * a[1:]).tolist() and a.is_leaf and not v.is_leaf, backend
+
+
+def test_views_of_a_detached_input_without_the_tape():
+    for f in (lambda a: a.detach().split(1), lambda a: [a.detach()[:1], a[:1]], lambda a: [a.view(-1).detach().view(2, 1)]):
+        for mode in (taper.no_grad, taper.inference_mode, taper.enable_grad):
+            def program(a):
+                with mode():
+                    return list(f(a))
+            def outside(compiled):
+                a = taper.ones(2, requires_grad=True)
+                with mode():
+                    return [t.requires_grad for t in compiled(a)]
+            want = outside(f), [t.requires_grad for t in program(taper.ones(2, requires_grad=True))]
+            for backend in ("eager", "aot_eager", "inductor"):
+                taper._dynamo.reset()
+                got = outside(taper.compile(f, backend=backend)), [t.requires_grad for t in taper.compile(program, backend=backend)(taper.ones(2, requires_grad=True))]
+                assert got == want, (mode, backend, got, want)

@@ -1,6 +1,7 @@
 """Inputs that share memory which a compiled function writes: what one write does shows in the others, compiled as in eager."""
 import taper
 import taper._dynamo
+from same_results import check
 from taper._dynamo.utils import counters
 
 BACKENDS = ("aot_eager", "aot_eager_decomp_partition", "aot_eager_decomp_partition_crossref", "inductor")
@@ -152,3 +153,30 @@ def test_where_it_runs_eagerly_it_says_so():
         got, want = taper.compile(f, backend="inductor", dynamic=dynamic)(*args(b)), f(*args(e))
         assert got.item() == want.item() and b.tolist() == e.tolist()
         assert why in " ".join(counters["aot_fallback"]), dict(counters["aot_fallback"])
+
+
+def test_one_that_is_only_looked_at():
+    """The graph has one of two inputs in one storage: it begins inside, its new value does not."""
+    def part(x, y):
+        x.narrow(0, 0, 2).add_(1)
+        return y.dim()
+
+    def strided(x, y):
+        x.as_strided((2,), (2,)).mul_(3)
+        return y.dim(), x[1:] * 2
+
+    def of_a_view(x, y):
+        if x._base is not None:
+            x.chunk(2)[1].add_(1)
+        return x * 1
+    for f in (part, strided, of_a_view):
+        check(f, lambda: (lambda b: [b[3:9], b])(taper.arange(12.0)))
+        check(f, lambda: (lambda b: [b[3:9], b[1:]])(taper.arange(12.0)))
+
+
+def test_writes_to_parts_count():
+    def f(x, y):
+        x.chunk(1)[0].add_(1)
+        x.split(2)[0].mul_(2)
+        return taper.matmul(x, y)
+    check(f, lambda: (lambda b: [b, b.mT])(taper.arange(9).reshape(3, 3)))

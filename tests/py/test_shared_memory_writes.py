@@ -250,3 +250,17 @@ def test_a_step_that_has_run_is_not_run_again():
             taper.autograd.grad(r.sum(), [b], create_graph=True)
         except RuntimeError as e:
             assert "a second time" in str(e)
+
+
+def test_another_type_of_memory_that_begins_between_two_elements():
+    def f(x):
+        return x.view(taper.int32)
+    for backend in (None, "eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        c = taper.compile(f, backend=backend) if backend else f
+        b = taper.arange(8, dtype=taper.bfloat16)
+        for at in (0, 1, 2, 3):
+            try:
+                assert c(b[at:at + 4]).tolist() == b.view(taper.int32)[at // 2:at // 2 + 2].tolist() and at % 2 == 0
+            except RuntimeError as e:
+                assert at % 2 and "self.storage_offset() must be divisible by 2 to view BFloat16 as Int" in str(e), (backend, at, e)

@@ -398,3 +398,91 @@ def test_views_taken_before_requires_grad():
             taper._dynamo.reset()
             a = make()
             assert [t.requires_grad for t in taper.compile(f, backend=backend)(a)] == want and a.requires_grad, (backend, want)
+
+
+def test_views_that_show_an_element_twice_after_a_write_to_their_base():
+    for view, want in ((lambda a: a.expand(2, 3), [2, 2, 2]), (lambda a: a.as_strided((2, 2), (1, 1)), [1, 2, 1]), (lambda a: a.unfold(0, 2, 1), [1, 2, 1])):
+        a = leaf(3)
+        v = view(a)
+        a.detach().add_(1)
+        assert "AsStrided" in v.grad_fn.name()
+        v.sum().backward()
+        assert a.grad.tolist() == want, want
+
+
+def test_an_input_that_no_gradient_reaches_gets_none():
+    """A result without a gradient must not send zeros: hooks, and .grad, would show them."""
+    def apart(a, b):
+        return a * 2, b * 3
+
+    def written(a, b):
+        a.mul_(2)
+        return b * 3
+    for f in (apart, written):
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            a, b, seen = leaf(2), leaf(2), []
+            part = a * 1
+            part.register_hook(lambda g: seen.append(g) or g + 1)
+            taper._dynamo.reset()
+            out = (taper.compile(f, backend=backend) if backend else f)(part, b)
+            (out[1] if f is apart else out).sum().backward()
+            assert a.grad is None and not seen and b.grad.tolist() == [3, 3], (f.__name__, backend)
+
+
+def test_a_written_view_that_results_are_made_of():
+    def f(b):
+        b[0] *= 2
+        return b.sum()
+    for backend in (None, "eager", "aot_eager", "inductor"):
+        a, seen = leaf(2), []
+        b = (a * 1).view(2)
+        taper._dynamo.reset()
+        r = (taper.compile(f, backend=backend) if backend else f)(b)
+        b.register_hook(lambda g: seen.append(g.tolist()))
+        assert taper.autograd.grad(r, b, allow_unused=True, retain_graph=True)[0].tolist() == [1, 1], backend
+        r.backward()
+        assert a.grad.tolist() == [2, 1] and seen == [[1, 1]] * 2, (backend, seen)
+
+
+def test_hooks_pack_what_a_write_reads():
+    """An argument in the memory that is written is packed before the write."""
+    for write, want in ((lambda v: v.mul_(v), [6, 4]), (lambda v: v.mul_(v.detach()), [3, 2]), (lambda v: v.div_(v.view(-1)), [0, 0]), (lambda v: v[:1].mul_(v[:1]), [6, 1])):
+        for backend in (None, "eager"):
+            a = taper.tensor([3.0, 2.0], requires_grad=True)
+            def f(a):
+                v = a * 1
+                write(v)
+                return v
+            with taper.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t):
+                r = (taper.compile(f, backend=backend) if backend else f)(a)
+            r.sum().backward()
+            assert a.grad.tolist() == want, (backend, want, a.grad)
+
+
+def test_roots_without_a_history():
+    with taper.no_grad():
+        v = leaf(2).view(-1)
+        refused(lambda: taper.autograd.grad(v[0], v), "element 0 of tensors does not require grad and does not have a grad_fn")
+        assert taper.autograd.functional.jacobian(lambda q: q, taper.ones(2)).tolist() == [[1, 0], [0, 1]]
+
+
+def test_rows_of_unique_values_have_no_derivative_and_say_so():
+    for f in (taper.unique, taper.unique_consecutive, lambda a: taper.unique(a, dim=0)):
+        def once(a):
+            return f(a)
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            r = (taper.compile(once, backend=backend) if backend else once)(taper.tensor([1.0, 1.0, 2.0], requires_grad=True))
+            assert r.requires_grad and r.tolist() == [1, 2]
+            refused(r.sum().backward, "is not implemented")
+
+
+def test_library_code_that_takes_gradients_is_not_cut_in_pieces():
+    def f(a): return taper.func.grad(lambda q: (q * q).sum())(a)
+    def h(a): return taper.autograd.functional.jacobian(lambda q: q * q, a)
+    for fn in (f, h):
+        want = fn(leaf(2))
+        for backend in ("eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            with taper.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+                got = taper.compile(fn, backend=backend)(leaf(2))
+            assert got.tolist() == want.tolist() and got.requires_grad == want.requires_grad, (fn.__name__, backend, got)

@@ -138,3 +138,26 @@ def test_hooks_of_inputs_run_once_when_the_graph_runs_again():
         assert g.tolist() == [6.0, 6.0], g
         h, = taper.autograd.grad(g.sum(), x)
         assert h.tolist() == ([24.0, 24.0] if t is x else [48.0, 48.0]), h
+
+
+def test_views_of_inputs_that_results_are_made_of():
+    """The compiled backward bypasses them: that is refused, not answered with None."""
+    def f(a):
+        c = a.view(-1)
+        return c, (c * c).sum(), (a * a).sum(), c.detach()
+    for backend in BACKENDS:
+        a = taper.ones(2, 2, requires_grad=True)
+        c, made, other, cut = taper.compile(f, backend=backend)(a)
+        for ask in (lambda: taper.autograd.grad(made, c, allow_unused=True), lambda: c.register_hook(lambda g: g * 2), c.retain_grad):
+            try:
+                ask()
+                made.backward(retain_graph=True)
+            except RuntimeError as e:
+                assert "bypasses the view" in str(e), e
+            else:
+                raise AssertionError(backend)
+        a.grad = None
+        c, made, other, cut = taper.compile(f, backend=backend)(a)
+        c.retain_grad()
+        (other + c.sum() * 3).backward()
+        assert c.grad.tolist() == [3] * 4 and a.grad.tolist() == [[5, 5], [5, 5]]

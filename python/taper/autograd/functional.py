@@ -97,10 +97,10 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
     result = []
     for o in outs:
         rows = [[] for _ in xs]
-        flat = o.reshape(-1)
+        _, elements = _call(lambda t: tuple(t.reshape(-1).unbind()), (o,))  # on the tape, whatever the caller's mode
         for j in range(o.numel()):
             if o.requires_grad:
-                got = _grad((flat[j],), xs, None, create_graph)
+                got = _grad((elements[j],), xs, None, create_graph)
             else:
                 _unused(f"Output {j}", strict)
                 got = (None,) * len(xs)

@@ -99,6 +99,11 @@ def double_backward(d, a, b, text):
     return compiled(a, b) and (again or "double=True" in text and functional(b) and "modified by an inplace operation" in str(d["b"]))
 
 
+@reason("A compiled backward bypasses the views of inputs that the function returned: a gradient with respect to one, or a hook on it, is refused. PyTorch's aot_eager gives None.")
+def bypassed_views(d, a, b, text):
+    return compiled(a, b) and functional(b) and d["kind"] in ("exception", "line", "message") and "with respect to a view of an input that a compiled function" in str(d["b"])
+
+
 @reason("The layout of a gradient is that of the formula's first operand; formulas are Taper's own. A leaf's .grad has the leaf's layout in both.")
 def gradient_layout(d, a, b, text):
     return (crossing(a, b) or functional(b)) and d["kind"] == "stride" and (".first." in d["at"] or ".second." in d["at"]) and 0 not in (d["a"] or [0])
@@ -114,11 +119,11 @@ def inference_aliases(d, a, b, text):
     return crossing(a, b) and d["kind"] in ("exception", "line") and "Inplace update to inference tensor" in str(d["a"])
 
 
-@reason("PyTorch's own limits: torch.cond compiles in eager code, too, a second derivative of half precision may fail inside, torch.func takes no saved tensor hooks, index_fill_ of nothing names the storage, autocast joins no float16 on CPUs, vmap over nothing looks for its first element.")
+@reason("PyTorch's own limits: torch.cond compiles in eager code, too, a second derivative of half precision may fail inside, torch.func takes no saved tensor hooks, index_fill_ of nothing names the storage, autocast joins no float16 on CPUs, vmap over nothing looks for its first element, MKL takes no empty transforms.")
 def failures_of_pytorch(d, a, b, text):
     if crossing(a, b) and d["kind"] == "structure" and "torch.cond(" in text and "double=True" in text and "'second'" in str(d["a"]):
         return True  # no second derivative
-    return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage", "yet support saved tensor hooks", "setStorage: sizes", "Unexpected floating ScalarType in at::autocast", "index 0 out of range for tensor of size [0"))
+    return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage", "yet support saved tensor hooks", "setStorage: sizes", "Unexpected floating ScalarType in at::autocast", "index 0 out of range for tensor of size [0", "MKL FFT error"))
 
 
 @reason("The partitioner may keep an input and compute from it again where eager keeps a result; a write to that input after the graph (behind a break, or by the caller) is then refused in the backward. "
@@ -155,10 +160,43 @@ def freed_together(d, a, b, text):
     return compiled(a, b) and functional(b) and d["kind"] in ("exception", "line") and "no exception" in str(d["a"]) and "backward through the graph a second time" in str(d["b"])
 
 
-@reason("Hooks that change what was saved: a compiled graph saves other values than the steps of eager execution do. PyTorch's aot_eager does the same.")
+CHANGED = re.compile(r"saved_tensors_hooks\(.*lambda t: t (\+ 1|\* 2)")
+
+
+@reason("Hooks that change what was saved: a compiled graph saves other values than the steps of eager execution do, and Taper's formulas others than PyTorch's. "
+        "PyTorch's aot_eager does the same.")
 def saved_values(d, a, b, text):
+    if CHANGED.search(text) and crossing(a, b):
+        return d["kind"] == "exception" or d["kind"] == "value" and re.search(r"\.(grads|first|second)\.|\.grad$", d["at"]) is not None
     return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and (
         d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
+
+
+@reason("An index that hooks have changed is out of bounds: which one is named first depends on the kernel.")
+def changed_indices(d, a, b, text):
+    return bool(CHANGED.search(text)) and d["kind"] == "message" and all("is out of bounds" in str(x) for x in (d["a"], d["b"]))
+
+
+@reason("Which of several equal values topk, kthvalue, mode and median of PyTorch choose is open; Taper takes the first. It shows in indices and gradients.")
+def equal_values(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "value" and re.search(r"\.(topk|kthvalue|mode|median)\(", text) is not None and re.search(r"\.(grads|first|second)\.|\.grad$", d["at"]) is not None
+
+
+@reason("Taper computes more types than PyTorch's kernels do: half precision and integers where the formula allows them.")
+def more_types(d, a, b, text):
+    refused = re.match(r"(NotImplementedError|RuntimeError) at line \d+: \"\w+\" not implemented for", str(d["b"]))
+    return crossing(a, b) and d["kind"] == "exception" and refused is not None
+
+
+@reason("Taper has no complex32: float16 with a complex number is complex64.")
+def no_complex_half(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "dtype" and "1j" in text and d["a"] == "float32" and d["b"] == "float16"
+
+
+@reason("A write that reads other elements of the memory that it writes: PyTorch does it in the order of its loops, Taper as if it read all of them first.")
+def reads_while_writing(d, a, b, text):
+    part = any(re.search(rf"\b{m[2]} = {m[1]}(\[|\.)", text) for m in re.finditer(r"\b(\w+)\.(?:mul|add|sub|div)_\((\w+)\)", text))
+    return crossing(a, b) and d["kind"] == "value" and part and "grads(" not in text
 
 
 @reason("Half precision in decompositions of matrices: both refuse it, with classes of their own.")
