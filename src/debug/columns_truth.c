@@ -499,7 +499,7 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
     tp_tensor *out = tensor_new(DT_f64, like->ndim, like->size, NULL);
     bool ok = out != NULL;
     if (!plain)
-        ok = ok && truth_nn(op, arg, i, out);
+        ok = ok && (truth_nn(op, arg, i, out) || truth_index(op, arg, i, out));
     else if (how) {
         ok = ok && x && x->dt == DT_f64 && x->ndim && x->numel;
         if (ok && how >= BY_argmax)
@@ -521,26 +521,31 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
     return out;
 }
 
-tp_tensor *truth_whole(op_id op, const tp_val *arg, const tp_tensor *like)
+tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like)
 {
     const op_row *row = op_row_of(op);
     tp_val wide[OP_MAX_PARAMS];
     tp_tensor *own[OP_MAX_PARAMS] = { 0 }, *out = NULL;
-    bool ok = pointwise[op] || reductions[op];
-    for (int i = 0; ok && i < row->schema.nparam; i++) {
-        wide[i] = arg[i];
-        if (arg[i].kind == VAL_tensors ||
-            (arg[i].kind == VAL_tensor && dtype_is_complex((dtype)arg[i].t->dt)))
+    bool plain = !i && (pointwise[op] || reductions[op]), ok = true;
+    for (int k = 0; ok && k < row->schema.nparam; k++) {
+        wide[k] = arg[k];
+        if (arg[k].kind == VAL_tensors ||
+            (arg[k].kind == VAL_tensor && dtype_is_complex((dtype)arg[k].t->dt)))
             ok = false;
-        else if (arg[i].kind == VAL_tensor) {
-            own[i] = tensor_new(DT_f64, arg[i].t->ndim, arg[i].t->size, NULL);
-            ok = own[i] && tensor_copy(own[i], arg[i].t, NULL);
-            wide[i] = vT(own[i]);
+        else if (arg[k].kind == VAL_tensor) {
+            own[k] = tensor_new(DT_f64, arg[k].t->ndim, arg[k].t->size, NULL);
+            ok = own[k] && tensor_copy(own[k], arg[k].t, NULL);
+            wide[k] = vT(own[k]);
         }
     }
-    if (ok)
+    if (ok && plain)
         out = truth_of(op, wide, 0, like);
-    for (int i = 0; i < row->schema.nparam; i++)
-        tensor_unref(own[i]);
+    else if (ok && (out = tensor_new(DT_f64, like->ndim, like->size, NULL)) &&
+             !truth_places(op, wide, i, out)) {
+        tensor_unref(out);
+        out = NULL;
+    }
+    for (int k = 0; k < row->schema.nparam; k++)
+        tensor_unref(own[k]);
     return out;
 }
