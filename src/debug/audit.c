@@ -24,6 +24,9 @@ typedef struct auditor {
     strbuf *out;
     map seen; /* operator and line */
     int found;
+    bool knew; /* the last operator's values were held against a formula */
+    int round; /* how often the graph was audited before: then values alone, on other inputs */
+    bool sure; /* nothing but formulas is asked: parts may have several right answers (singular vectors) */
     uint64_t rng;
 } auditor;
 static _Thread_local auditor *me; /* calls get no data pointer */
@@ -174,6 +177,17 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
 static bool fits(const op_row *row, op_variant v, const tp_val *arg);
 static bool audit_whole(auditor *a, op_ctx *cx, op_id op, const tp_val *arg);
 
+static bool is_composite(const op_row *row) { return !strcmp(row->eager_name, "none"); }
+static bool parts_wrong(auditor *a, op_ctx *cx, const op_row *row, const tp_val *arg);
+static bool parts_wrong_surely(auditor *a, op_ctx *cx, const op_row *row, const tp_val *arg)
+{
+    bool was = a->sure;
+    a->sure = true;
+    bool wrong = parts_wrong(a, cx, row, arg);
+    a->sure = was;
+    return wrong;
+}
+
 static bool part_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
 {
     wide w = { 0 };
@@ -181,6 +195,8 @@ static bool part_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val 
     if (fits(row, v, arg) && !(row->flags & OPF_VIEW) && audit_whole(me, b->cx, op, arg) &&
         wide_of(&w, row, arg))
         audit_value(me, b->cx, op, v, arg, &w);
+    if (w.n && is_composite(row) && !me->knew)
+        parts_wrong_surely(me, b->cx, row, arg);
     wide_free(&w);
     return ops_call(b->cx, op, v, arg, out, b->err);
 }
@@ -236,12 +252,14 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
         for (int64_t k = 0; k < near.t.at[i]->numel; k++)
             *slot(near.t.at[i], k) *= 1 + eps * draw(a);
     made = made && in_float64(cx, op, v, near.arg, &moved, &known);
+    a->knew = known != 0;
     for (int i = 0; made && ok; i++) {
         bool truth = i < 8 && (known >> i & 1);
         const tp_tensor *x = outs_at(&low, i), *y = outs_at(&high, i), *z = outs_at(&moved, i);
         if (!x || !y || !z)
             break;
-        if ((x->dt == DT_f64 && !truth) || !tensor_same_size(x, y) || !tensor_same_size(x, z))
+        if (((x->dt == DT_f64 || a->sure || truth_is_free(op, i)) && !truth) || !tensor_same_size(x, y) ||
+            !tensor_same_size(x, z))
             continue;
         double scale = 0, off = 0, shift = 0, worst[2] = { 0 }, most = x->dt == DT_f16 ? 6e4 : 1e37;
         for (int64_t k = 0; k < x->numel; k++) {
@@ -260,7 +278,7 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
                 off = fabs(p - q), worst[0] = p, worst[1] = q;
         }
         if (off > 64 * shift + allowance((dtype)x->dt) * rounding((dtype)x->dt) * scale + 1e-37) {
-            bool composite = !strcmp(row->eager_name, "none");
+            bool composite = is_composite(row);
             ok = false;
             if (composite && parts_wrong(a, cx, row, arg))
                 break;
@@ -306,7 +324,7 @@ static bool audit_whole(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
             if (!isfinite(q) || fabs(q) > (dtype_size((dtype)x->dt) >= 4 ? 0x1p31 - 1 : 127) || p == q)
                 continue;
             ok = false;
-            if (!strcmp(row->eager_name, "none") && parts_wrong(a, cx, row, arg))
+            if (is_composite(row) && parts_wrong(a, cx, row, arg))
                 break;
             say(a, kind_of(row), row->name);
             strbuf_addf(a->out, "eager gives %.0f where the C library gives %.0f\n", p, q);
@@ -337,7 +355,7 @@ static bool audit_made(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
     }
     if (off > allowance(t ? (dtype)x->dt : DT_f32) * rounding(t ? (dtype)x->dt : DT_f32) * scale + 1e-37) {
         ok = false;
-        if (strcmp(row->eager_name, "none") || !parts_wrong(a, cx, row, arg)) {
+        if (!is_composite(row) || !parts_wrong(a, cx, row, arg)) {
             say(a, kind_of(row), row->name);
             strbuf_addf(a->out, "eager gives %.9g where the C library gives %.9g\n", worst[0], worst[1]);
         }
@@ -554,10 +572,10 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
 }
 
 /* ---- the walk ---- */
-static bool fits(const op_row *row, op_variant v, const tp_val *arg)
+static bool fits_but(const op_row *row, op_variant v, const tp_val *arg, uint32_t no)
 {
     int64_t n = 0;
-    if (v == OPV_out || row->flags & (OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC | OPF_CHECK))
+    if (v == OPV_out || row->flags & no)
         return false;
     for (int i = 0; i < row->schema.nparam; i++) {
         const tp_val *x = &arg[i];
@@ -581,6 +599,15 @@ static bool has_tensors(const op_row *row, const tp_val *arg)
     return false;
 }
 
+static bool fits(const op_row *row, op_variant v, const tp_val *arg)
+{
+    return fits_but(row, v, arg, OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC | OPF_CHECK);
+}
+static bool fits_dyn(const op_row *row, op_variant v, const tp_val *arg)
+{
+    return fits_but(row, v, arg, OPF_RAND | OPF_MUT | OPF_SYNC | OPF_CHECK);
+}
+
 /* Some gradients are 0 by agreement: those of rows that stand for padding. */
 static bool slope_agreed(const op_row *row, const tp_val *arg)
 {
@@ -596,17 +623,23 @@ static bool audited(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_va
     const op_row *row = op_row_of(op);
     const ir_loc *l = a->now ? ir_place(a->now) : NULL;
     strbuf key = { 0 };
-    strbuf_addf(&key, "%d %s:%d", (int)op, l && l->file ? l->file : "", l ? l->line : 0);
+    strbuf_addf(&key, "%d %d %s:%d", a->round, (int)op, l && l->file ? l->file : "", l ? l->line : 0);
     wide w = { 0 };
     /* one that writes its operand computes what its twin does that writes nothing */
     bool looked = fits(row, v, arg) && !map_put(&a->seen, strbuf_str(&key), a);
-    if (looked && !(row->flags & OPF_VIEW) && !audit_whole(a, cx, op, arg))
+    /* sizes that depend on the data: nothing but whole numbers can be said */
+    if ((looked || (row->flags & OPF_DYN && fits_dyn(row, v, arg))) && !(row->flags & OPF_VIEW) &&
+        !audit_whole(a, cx, op, arg))
         looked = false;
     if (looked && !has_tensors(row, arg) && !audit_made(a, cx, op, arg))
         looked = false;
-    if (looked && wide_of(&w, row, arg) &&
-        (row->flags & OPF_VIEW || audit_value(a, cx, op, OPV_fn, arg, &w)) && repro_has_gradients(a->r) &&
-        !slope_agreed(row, arg))
+    looked = looked && wide_of(&w, row, arg);
+    a->knew = false;
+    if (looked && !(row->flags & OPF_VIEW && !truth_of_view(op)))
+        looked = audit_value(a, cx, op, OPV_fn, arg, &w);
+    if (looked && is_composite(row) && !a->knew) /* nobody knows it as a whole */
+        looked = !parts_wrong_surely(a, cx, row, arg);
+    if (looked && !a->round && repro_has_gradients(a->r) && !slope_agreed(row, arg))
         audit_slope(a, cx, op, OPV_fn, &w);
     wide_free(&w);
     strbuf_free(&key);
@@ -623,9 +656,9 @@ static bool note_node(void *data, ir_node *n, tp_err *err)
 
 static map seen_before;
 
-int audit(const repro *r, strbuf *out)
+int audit(const repro *r, int round, strbuf *out)
 {
-    auditor a = { .r = r, .out = out, .rng = 20240229, .seen = seen_before };
+    auditor a = { .r = r, .out = out, .rng = 20240229, .seen = seen_before, .round = round };
     op_ctx cx = *op_ctx_cur();
     int n = r->g->output ? r->g->output->narg : 0;
     tp_val *got = mem_zalloc(sizeof *got * (size_t)MAX(n, 1)),
@@ -642,7 +675,7 @@ int audit(const repro *r, strbuf *out)
     a.now = NULL;
     IR_EACH (x, r->g)
         a.now = x->kind == IR_call ? x : a.now;
-    if (!a.found && a.now && trial_gradient(r, &rule, &diff) == 1) {
+    if (!a.found && !round && a.now && trial_gradient(r, &rule, &diff) == 1) {
         say(&a, "tape", op_row_of((op_id)a.now->op)->name);
         strbuf_addf(
             out,
@@ -662,10 +695,10 @@ bool audit_wanted(void)
     return s && *s;
 }
 
-void audit_report(const repro *r)
+void audit_report(const repro *r, int round)
 {
     strbuf b = { 0 };
-    FILE *f = audit(r, &b) ? fopen(env_get(ENV_audit), "a") : NULL;
+    FILE *f = audit(r, round, &b) ? fopen(env_get(ENV_audit), "a") : NULL;
     if (f) {
         fwrite(b.s, 1, b.n, f);
         fclose(f);

@@ -135,6 +135,9 @@ ONE(logical_xor, (x[0] != 0) != (x[1] != 0))
 ONE(logical_not, x[0] == 0)
 ONE(floor_divide, floor(x[0] / x[1]))
 ONE(remainder, x[0] - x[1] * floor(x[0] / x[1]))
+ONE(bitwise_and, (double)((int64_t)x[0] & (int64_t)x[1]))
+ONE(bitwise_or, (double)((int64_t)x[0] | (int64_t)x[1]))
+ONE(bitwise_xor, (double)((int64_t)x[0] ^ (int64_t)x[1]))
 TRUTH(isclose) /* NaN, which is not compared: too near to say */
 {
     double off = fabs(x[0] - x[1]), may = NUM(3) + NUM(2) * fabs(x[1]);
@@ -252,6 +255,9 @@ static truth_fn *const pointwise[OP_COUNT] = {
     [OP_logical_not] = truth_logical_not,
     [OP_floor_divide] = truth_floor_divide,
     [OP_remainder_Tensor] = truth_remainder,
+    [OP_bitwise_and_Tensor] = truth_bitwise_and,
+    [OP_bitwise_or_Tensor] = truth_bitwise_or,
+    [OP_bitwise_xor_Tensor] = truth_bitwise_xor,
 };
 
 /* ---- losses: point by point, then reduced as argument 2 says ---- */
@@ -499,7 +505,8 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
     tp_tensor *out = tensor_new(DT_f64, like->ndim, like->size, NULL);
     bool ok = out != NULL;
     if (!plain)
-        ok = ok && (truth_nn(op, arg, i, out) || truth_index(op, arg, i, out));
+        ok = ok && (truth_nn(op, arg, i, out) || truth_index(op, arg, i, out) ||
+                    truth_shape(op, arg, i, false, out));
     else if (how) {
         ok = ok && x && x->dt == DT_f64 && x->ndim && x->numel;
         if (ok && how >= BY_argmax)
@@ -541,7 +548,7 @@ tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like
     if (ok && plain)
         out = truth_of(op, wide, 0, like);
     else if (ok && (out = tensor_new(DT_f64, like->ndim, like->size, NULL)) &&
-             !truth_places(op, wide, i, out)) {
+             !truth_places(op, wide, i, out) && !truth_shape(op, wide, i, true, out)) {
         tensor_unref(out);
         out = NULL;
     }

@@ -17,4 +17,9 @@ bool truth_nn(op_id op, const tp_val *arg, int i, tp_tensor *out);
 bool truth_places(op_id op, const tp_val *arg, int i, tp_tensor *out);
 /* Floats of searches, scatters, resizing and rows that take no tensors. */
 bool truth_index(op_id op, const tp_val *arg, int i, tp_tensor *out);
+/* Views, conversions, convolutions, matrices; whole: a result of integers (columns_truth_shape.c). */
+bool truth_shape(op_id op, const tp_val *arg, int i, bool whole, tp_tensor *out);
+bool truth_of_view(op_id op); /* is it known what this view shows? */
+/* Is there more than one right answer? Vectors that belong to singular and eigenvalues may point the other way. */
+bool truth_is_free(op_id op, int i);
 #endif

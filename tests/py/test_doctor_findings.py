@@ -234,3 +234,32 @@ for i in range(3):
 print("\\ndone", f(taper.ones(5)).item())
 """)
     assert rc == 0, out
+
+
+def test_the_truth_of_views_convolutions_and_matrices():
+    """Each row of columns_truth_shape.c, and composites whose parts alone have formulas: no false alarm."""
+    assert not audit("""
+import taper, taper.nn.functional as F
+taper.manual_seed(0)
+for dt in (taper.float32, taper.float64, taper.bfloat16):
+    x = taper.randn(4, 5, 6).to(dt)
+    taper.compile(lambda x: (x[1], x[:, -2], x[..., 1:5:2], x[-3:], x.transpose(0, 2) * 1, x.permute(2, 0, 1), x.diagonal(1, 0, 2), x.diagonal(-2, 1, 2), x.unfold(2, 3, 2), x[0].t(), x[:1].expand(3, 5, 6),
+                             x.narrow(1, 1, 3), x.view(20, 6), x.reshape(6, 20), x.unsqueeze(1).squeeze(1), x.movedim(0, -1), x.chunk(2, 1), x.split(2), x.unbind(0), x.t() if x.ndim < 3 else x, x.flatten(1), x.swapaxes(0, 1), x[:, None, 2], x.T if 0 else x.mT))(x)
+    taper.compile(lambda x: (x.to(taper.int32), x.to(taper.int8), x.long(), x.bool(), x.float(), x.double(), (x > 0).to(dt), x.abs().to(taper.uint8)))(x)
+    taper.compile(lambda x: (x.nonzero(), (x > 1).nonzero(), taper.masked_select(x, x > 0), x[x > 0.5], taper.bincount(x.abs().long().flatten()), x.repeat_interleave(2, 0)))(x)
+for dt in (taper.float32, taper.float64):
+    x = taper.randn(2, 4, 9, 8).to(dt)
+    w, b = taper.randn(6, 2, 3, 2).to(dt), taper.randn(6).to(dt)
+    taper.compile(lambda x: (F.conv2d(x, w, b, 2, 1, 1, 2), F.conv2d(x, w, None, 1, (0, 1), (2, 1), 2), F.conv2d(x, w, b, groups=2), F.conv1d(x[:, :, 0], w[:, :, 0], b, 1, 1, 2, 2), F.conv_transpose2d(x, w[:4], None, 2), F.conv2d(x, w, b, padding='same', groups=2),
+                             F.conv3d(x[None], taper.ones(3, 2, 1, 2, 2, dtype=dt))))(x)
+    m = (taper.randn(3, 4, 4) + 4 * taper.eye(4)).to(dt)
+    taper.compile(lambda m: (taper.linalg.det(m), taper.det(m), taper.linalg.slogdet(m), taper.logdet(m), taper.linalg.inv(m), taper.linalg.solve(m, m[:, :, :2]), taper.linalg.cholesky(m @ m.mT), taper.linalg.cholesky(m @ m.mT, upper=True), taper.linalg.qr(m), taper.linalg.svdvals(m), taper.linalg.svd(m), taper.linalg.eigh(m @ m.mT), taper.linalg.lstsq(m, m[:, :, :1]).solution, taper.linalg.matrix_rank(m), taper.matrix_exp(m * 0.1), taper.linalg.eigvalsh(m @ m.mT), taper.linalg.pinv(m), taper.linalg.matrix_norm(m), taper.trace(m[0]), taper.kron(m[0], m[1]), taper.einsum('bij,bjk->ik', m, m), taper.cdist(m, m), taper.cov(m[0]), taper.corrcoef(m[0]), taper.nn.functional.cosine_similarity(m[0], m[1])))(m)
+    g = (taper.rand(2, 3, 5, 2) * 2.4 - 1.2).to(dt)
+    for mode in ("bilinear", "nearest", "bicubic"):
+        for pad in ("zeros", "border", "reflection"):
+            taper.compile(lambda x, g: (F.grid_sample(x, g, mode, pad, True), F.grid_sample(x, g, mode, pad, False)))(x, g)
+n = taper.randint(0, 9, (4, 5))
+taper.compile(lambda n: (n & 3, n | 4, n ^ 5, n > 3, (n > 3) & (n < 7), n // 2, n % 3, n.float(), n.nonzero(), n.unique(), n[n > 2], F.one_hot(n), n.sum(), n.cumsum(0), n[1:3], n.t()))(n)
+p = taper.randn(3, 4, requires_grad=True)
+taper.compile(lambda p: (F.normalize(p).sum() + F.interpolate(p[None, None], scale_factor=2, mode='bicubic').sum() + F.adaptive_avg_pool2d(p[None], 2).square().sum() + taper.cdist(p, p[:2]).sum() + p.diagonal().prod() + p[:, :3].inverse().sum() + F.embedding(taper.tensor([0, 2]), p).sum()))(p).backward()
+""")
