@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static bool eager_wrong(doctor *d, tp_err *err);
+
 static int count(const char *text, const char *what)
 {
     int n = 0;
@@ -38,6 +40,7 @@ static void count_breaks(doctor *d, const proc_result *logged)
     int breaks = count(strbuf_str(&logged->err), "] Reason: ") +
                  count(strbuf_str(&logged->err), "] Graph break from"),
         again = count(strbuf_str(&logged->err), "] Recompiling function");
+    d->breaks = breaks;
     doc_note(d,
              "\n%d graph break%s, %d recompile%s (`TAPER_LOGS=graph_breaks,recompiles` shows where and why).",
              breaks, plural(breaks), again, plural(again));
@@ -103,6 +106,26 @@ static bool audit_passes(doctor *d, const char *name, const char *value, tp_err 
         unsetenv(name);
     free(was);
     return ok;
+}
+
+/* Operators at which graphs break are in none: those whose sizes or numbers depend on the data can be captured. Is one wrong? */
+static bool breaks_wrong(doctor *d, tp_err *err)
+{
+    static const char *const more[] = { "TAPER_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
+                                        "TAPER_CAPTURE_SCALAR_OUTPUTS" };
+    bool set[COUNT(more)], found;
+    for (size_t i = 0; i < COUNT(more); i++)
+        if (!(set[i] = getenv(more[i]) != NULL))
+            setenv(more[i], "1", 1);
+    unlink(d->audit);
+    bool ran = check_after(d, "dynamo", &found, err);
+    for (size_t i = 0; i < COUNT(more); i++)
+        if (!set[i])
+            unsetenv(more[i]);
+    free(d->bundle); /* nothing but the audit counts: the program does not run so */
+    d->bundle = NULL;
+    strbuf_clear(&d->unguarded);
+    return ran && file_exists(d->audit) && eager_wrong(d, err);
 }
 
 /* Is eager right when products go the other way: by BLAS instead of emitted tiles, or by tiles instead of BLAS? */
@@ -487,6 +510,8 @@ static bool examine(doctor *d, tp_err *err)
             goto done;
         eager = shared;
     }
+    if (!eager && !bad && !found && d->breaks)
+        eager = breaks_wrong(d, err);
     d->status = bad || found || eager ? DOC_fault : DOC_well;
     if (d->status == DOC_well) {
         doc_note(

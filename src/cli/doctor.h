@@ -38,6 +38,7 @@ typedef struct doctor {
     strbuf takes;     /* beside the sizes, what the failure takes */
     strbuf function;  /* the compiled function at work when it went wrong, NAME@FILE:LINE */
     strbuf unguarded; /* what the inputs of a graph are and it was not compiled for */
+    int breaks;       /* of graphs, in the run that compares every result */
     bool inner;       /* of a forward or backward graph, which no guard looks at */
     char *bundle;
 } doctor;

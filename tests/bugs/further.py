@@ -467,3 +467,79 @@ bug("warm_rows", "cache", "compile/cache/plan.c", "    k->par = get_size(x);", "
 
     print(rows(taper.randn(24, 40)).sum().item())
     """, "cache on disk", None, None)
+# ---- eager and compiled code wrong alike: shape rules, library calls, what is drawn ----
+bug("diagonal_below", "eager", "ops/views.c", "                            : sym_sub(at, sym_mul(off, t->stride[a]));", "                            : sym_sub(at, sym_mul(off, t->stride[BUG ? b : a]));", """
+    import taper
+
+    @taper.compile
+    def band(x):
+        return x.diagonal(-1).sum() + x.diagonal(1).sum() * 10
+
+    print(band(taper.arange(16.0).view(4, 4)).item())
+    """, "eager kernel", "diagonal", "-")
+bug("det_sign", "eager", "ops/lapack.c", "        double d = n ? parity(piv, b, n) : 1;", "        double d = n && !BUG ? parity(piv, b, n) : 1;", """
+    import taper
+
+    @taper.compile
+    def volume(m):
+        return taper.linalg.det(m) * 2
+
+    taper.manual_seed(1)
+    print([round(volume(taper.randn(3, 3)).item(), 4) for _ in range(3)])
+    """, "eager kernel", "det", "-")
+bug("conv_step", "eager", "ops/conv.c", "        g.d[k] = at(dilation, d);\n    }\n    return g;", "        g.d[k] = BUG && d ? at(dilation, 0) : at(dilation, d);\n    }\n    return g;", """
+    import taper
+
+    taper.manual_seed(0)
+    conv = taper.nn.Conv2d(2, 3, 3, dilation=(1, 2), padding=(1, 2))
+
+    @taper.compile
+    def features(x):
+        return conv(x).relu().mean((0, 2, 3))
+
+    with taper.no_grad():
+        print(features(taper.randn(1, 2, 8, 8)))
+    """, "eager kernel|product", "conv", "-")
+bug("nonzero_last", "eager", "ops/distinct.c", "        int64_t n = mask_count(m, t->numel), *to[TP_MAX_DIMS];", "        int64_t n = mask_count(m, t->numel - (BUG && t->numel > 8)), *to[TP_MAX_DIMS];", """
+    import taper
+
+    @taper.compile
+    def hits(x):
+        return (x > 0).nonzero().sum(0)
+
+    print(hits(taper.tensor([[1.0, -1.0, 2.0], [0.0, 3.0, -2.0], [4.0, -5.0, 6.0]])))
+    """, "eager kernel", "nonzero", "-")
+bug("linspace_half", "eager", "ops/create.c", "            moves()->ramp_float(n, fv, j->end, j->step, b - (j->n - 1));", "            moves()->ramp_float(n, fv, j->end, j->step, b - (BUG ? j->n : j->n - 1));", """
+    import taper
+
+    @taper.compile
+    def wave(n):
+        return taper.linspace(0, 1, n).square().sum()
+
+    print(wave(9).item())
+    """, "eager kernel", "linspace", "-")
+bug("dropout_scale", "eager", "ops/decomp_nn.c", "    double scale = p == 1 ? 0 : T(0)->dt == DT_f64 ? 1 / (1 - p) : (double)(1 / (float)(1 - p));", "    double scale = p == 1 ? 0 : T(0)->dt == DT_f64 ? 1 / (1 - p) : (double)(1 / (float)(BUG ? p : 1 - p));", """
+    import taper
+
+    taper.manual_seed(0)
+    drop = taper.nn.Dropout(0.2)
+
+    @taper.compile
+    def noisy(x):
+        return drop(x * 3)
+
+    print(round(noisy(taper.ones(4000)).mean().item(), 1))
+    """, "decomposition|eager", "dropout", None)
+bug("sample_edge", "eager", "ops/grid.c", "    double x = j->align ? (g + 1) / 2 * (double)(n - 1) : ((g + 1) * (double)n - 1) / 2;", "    double x = j->align ? (g + 1) / 2 * (double)(n - 1) : ((g + 1) * (double)n - !BUG) / 2;", """
+    import taper
+
+    taper.manual_seed(0)
+
+    @taper.compile
+    def warp(x, g):
+        return taper.nn.functional.grid_sample(x, g, align_corners=False)
+
+    x = taper.arange(16.0).view(1, 1, 4, 4)
+    g = taper.stack(taper.meshgrid(taper.linspace(-0.5, 0.5, 3), taper.linspace(-0.5, 0.5, 3), indexing="xy"), -1)[None]
+    print(warp(x, g))
+    """, "eager kernel", "grid_sampler", "-")
