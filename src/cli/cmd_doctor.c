@@ -8,8 +8,12 @@
 #include "debug/bundle.h"
 #include "debug/guarded.h"
 #include "debug/prints.h"
+#include <poll.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+static bool eager_wrong(doctor *d, tp_err *err);
 
 static int count(const char *text, const char *what)
 {
@@ -36,6 +40,7 @@ static void count_breaks(doctor *d, const proc_result *logged)
     int breaks = count(strbuf_str(&logged->err), "] Reason: ") +
                  count(strbuf_str(&logged->err), "] Graph break from"),
         again = count(strbuf_str(&logged->err), "] Recompiling function");
+    d->breaks = breaks;
     doc_note(d,
              "\n%d graph break%s, %d recompile%s (`TAPER_LOGS=graph_breaks,recompiles` shows where and why).",
              breaks, plural(breaks), again, plural(again));
@@ -67,8 +72,10 @@ static bool check_after(doctor *d, const char *after, bool *found, tp_err *err)
         if (*found && !d->function.n && crumb_read(d->crumbs, &at))
             doc_set(&d->function, "%s", at.function);
         const char *pass = strstr(strbuf_str(&r.err), GUARDED_TEXT ": ");
-        if (pass && !d->unguarded.n)
+        if (pass && !d->unguarded.n) {
             strbuf_addn(&d->unguarded, pass, strcspn(pass, "\n"));
+            d->inner = !strcmp(after, "aot");
+        }
         free(d->bundle);
         d->bundle = doc_bundle_new(d->out, before);
         signature s = { 0 };
@@ -99,6 +106,26 @@ static bool audit_passes(doctor *d, const char *name, const char *value, tp_err 
         unsetenv(name);
     free(was);
     return ok;
+}
+
+/* Operators at which graphs break are in none: those whose sizes or numbers depend on the data can be captured. Is one wrong? */
+static bool breaks_wrong(doctor *d, tp_err *err)
+{
+    static const char *const more[] = { "TAPER_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
+                                        "TAPER_CAPTURE_SCALAR_OUTPUTS" };
+    bool set[COUNT(more)], found;
+    for (size_t i = 0; i < COUNT(more); i++)
+        if (!(set[i] = getenv(more[i]) != NULL))
+            setenv(more[i], "1", 1);
+    unlink(d->audit);
+    bool ran = check_after(d, "dynamo", &found, err);
+    for (size_t i = 0; i < COUNT(more); i++)
+        if (!set[i])
+            unsetenv(more[i]);
+    free(d->bundle); /* nothing but the audit counts: the program does not run so */
+    d->bundle = NULL;
+    strbuf_clear(&d->unguarded);
+    return ran && file_exists(d->audit) && eager_wrong(d, err);
 }
 
 /* Is eager right when products go the other way: by BLAS instead of emitted tiles, or by tiles instead of BLAS? */
@@ -313,7 +340,7 @@ static void say_wrong(doctor *d, const proc_result *with, prints_kind other)
 /* Is eager execution itself wrong on several threads? It prints something else on one. 1, 0, -1 with err. */
 static int eager_threads(doctor *d, tp_err *err)
 {
-    proc_result one = { 0 }, both = { 0 };
+    proc_result one = { 0 }, both = { 0 }, again = { 0 };
     static const char *const off[] = { "TAPER_COMPILE_DISABLE=1", "TAPER_NUM_THREADS=1", NULL };
     int wrong = -1;
     if (!doc_run(d, "without the compiler, with one thread", off, &one, err))
@@ -322,7 +349,16 @@ static int eager_threads(doctor *d, tp_err *err)
     if (!wrong)
         goto done;
     strbuf how = { 0 };
-    prints_compare(&one.out, &one.out, &d->plain.out, &how);
+    if (!control(d, err) || !doc_run(d, "without the compiler, with one thread, again", off, &again, err)) {
+        wrong = -1;
+        goto done;
+    }
+    wrong = prints_compare(&d->plain.out, &d->also.out, &one.out, NULL) &&
+            prints_compare(&one.out, &again.out, &d->plain.out, &how); /* else it was noise */
+    if (!wrong) {
+        strbuf_free(&how);
+        goto done;
+    }
     doc_set(&d->wrong,
             "eager execution is wrong, with and without the compiler: with one thread it prints something "
             "else: %s",
@@ -340,6 +376,7 @@ static int eager_threads(doctor *d, tp_err *err)
 done:
     proc_result_free(&one);
     proc_result_free(&both);
+    proc_result_free(&again);
     return wrong;
 }
 
@@ -357,7 +394,10 @@ static bool locate(doctor *d, int stage, bool bad, bool found, bool comes_and_go
             doc_set(&d->place, "%.*s", (int)strlen(at + 10) - 1, at + 10);
             *at = 0;
         }
-        doc_set(&d->stage, "guards: %s", d->unguarded.s + strlen(GUARDED_TEXT ": "));
+        doc_set(&d->stage,
+                d->inner ? "the step on the tape, which hands a compiled graph what that was not made for: %s"
+                         : "guards: %s",
+                d->unguarded.s + strlen(GUARDED_TEXT ": "));
     } else if (found && d->bundle &&
                (stage || d->died || d->broken)) /* else capture is at fault, not the graph */
     {
@@ -375,6 +415,12 @@ static bool locate(doctor *d, int stage, bool bad, bool found, bool comes_and_go
                  "\nNo graph was saved: what fails is not a compiled graph. `TAPER_LOGS=+dynamo` shows how "
                  "capture went.");
     return true;
+}
+
+/* It ends with a status of its own choice: no exception, no signal, and not the one that says that something failed. */
+static bool own_status(const doctor *d)
+{
+    return d->plain.status > 1 && !d->plain.timed_out && !strstr(strbuf_str(&d->plain.err), "Traceback ");
 }
 
 static bool examine(doctor *d, tp_err *err)
@@ -399,7 +445,7 @@ static bool examine(doctor *d, tp_err *err)
         ok = true;
         goto done;
     }
-    if (d->plain.status && !doc_wrong(d, &with)) {
+    if (d->plain.status && !own_status(d) && !doc_wrong(d, &with)) {
         unlink(d->audit); /* an operator of ours may be what fails */
         if (!check_after(d, "dynamo", &found, err))
             goto done;
@@ -464,6 +510,8 @@ static bool examine(doctor *d, tp_err *err)
             goto done;
         eager = shared;
     }
+    if (!eager && !bad && !found && d->breaks)
+        eager = breaks_wrong(d, err);
     d->status = bad || found || eager ? DOC_fault : DOC_well;
     if (d->status == DOC_well) {
         doc_note(
@@ -586,6 +634,23 @@ static void as_ranks(doctor *d, const char *ranks)
     d->argc += (int)COUNT(head) + 1;
 }
 
+/* What doctor was given to read: a file, or what has been written to a pipe. Every run reads the same. */
+static void take_input(doctor *d)
+{
+    enum { MOST = 64 << 20 };
+    struct stat s;
+    struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
+    bool file = !fstat(STDIN_FILENO, &s) && S_ISREG(s.st_mode),
+         written = !file && S_ISFIFO(s.st_mode) && poll(&p, 1, 100) == 1 && (p.revents & POLLIN);
+    strbuf b = { 0 };
+    char part[1 << 16];
+    for (ssize_t n; (file || written) && b.n < MOST && (n = read(STDIN_FILENO, part, sizeof part)) > 0;)
+        strbuf_addn(&b, part, (size_t)n);
+    d->n_input = b.n;
+    d->input = b.n ? strbuf_take(&b) : NULL;
+    strbuf_free(&b);
+}
+
 static int run_doctor(int argc, char **argv)
 {
     doctor d = { .timeout = 300000 };
@@ -630,6 +695,7 @@ static int run_doctor(int argc, char **argv)
         d.timeout = (int64_t)(atof(secs) * 1000);
     char cwd[4096];
     d.out = out[0] == '/' || !getcwd(cwd, sizeof cwd) ? mem_strdup(out) : path_join(cwd, out);
+    take_input(&d);
     ssize_t n = readlink("/proc/self/exe", d.self, sizeof d.self - 1);
     d.self[MAX(n, 0)] = 0;
     d.runs.out = &d.runs_text;
@@ -660,6 +726,7 @@ static int run_doctor(int argc, char **argv)
         free(d.argv);
     }
     free(path);
+    free(d.input);
     free(d.out);
     return rc;
 }

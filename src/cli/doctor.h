@@ -14,6 +14,8 @@ typedef struct doctor {
     int argc;
     char *out;          /* the directory of findings */
     char self[4096];    /* this program */
+    char *input;        /* what every run reads from stdin, or NULL */
+    size_t n_input;     /* its size */
     int64_t timeout;    /* of one run, ms */
     int64_t passing_ns; /* how long a run takes that ends well */
     bool json;          /* nothing but one object on stdout */
@@ -36,6 +38,8 @@ typedef struct doctor {
     strbuf takes;     /* beside the sizes, what the failure takes */
     strbuf function;  /* the compiled function at work when it went wrong, NAME@FILE:LINE */
     strbuf unguarded; /* what the inputs of a graph are and it was not compiled for */
+    int breaks;       /* of graphs, in the run that compares every result */
+    bool inner;       /* of a forward or backward graph, which no guard looks at */
     char *bundle;
 } doctor;
 
@@ -69,6 +73,9 @@ bool doc_work_around(doctor *d, int stage, tp_err *err); /* tries what might hel
 /* ---- bisect_versions.c ---- */
 /* list: builds, the oldest first, separated by commas, or commits GOOD..BAD; build (may be NULL): how a commit is built. */
 int bisect_versions(const char *bundle, const char *list, const char *build, const char *timeout);
+
+/* No result lies in memory of an earlier one. */
+#define DOC_OWN_RESULTS "TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS=>-1:reuse_outputs=False"
 
 /* ---- doctor_capture.c ---- */
 /* Which use of which region, and which instruction, makes the difference. backend: the first that shows it. */

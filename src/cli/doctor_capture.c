@@ -122,11 +122,28 @@ static bool ask_shadow(doctor *d, const char *backend, tp_err *err)
         for (const char *t = s; t; t = strstr(t + 1, mark))
             doc_note(d, "%.*s", (int)strcspn(t, "\n"), t);
         doc_note(d, "```");
+        static const char plain[] = "capture: an instruction of ", effect[] = "capture: a side effect of ";
+        if (strncmp(said + 2, "the result", 10) && !strncmp(strbuf_str(&d->stage), plain, strlen(plain))) {
+            char *rest = mem_strdup(d->stage.s + strlen(plain));
+            doc_set(&d->stage, "%s%s", effect, rest);
+            free(rest);
+        }
         strbuf_addf(&d->stage, "; %.*s", (int)MIN(strcspn(said + 2, "\n"), (size_t)240), said + 2);
     }
     strbuf_free(&b);
     proc_result_free(&r);
     return ok;
+}
+
+/* Is it right when no result lies in the memory of an earlier one? The other option of that mode stays. 1, 0, -1 with err. */
+static int results_meet(doctor *d, tp_err *err)
+{
+    int bad = doc_try(d, "results in memory of their own",
+                      (const char *[]){ DOC_OWN_RESULTS ",trust_guards=True", NULL }, err);
+    if (!bad)
+        doc_set(&d->stage,
+                "the memory of results: a result lies in that of an earlier one which is still in use");
+    return bad < 0 ? -1 : !bad;
 }
 
 static bool hunt(doctor *d, const char *backend, bool capture, tp_err *err)
@@ -155,6 +172,9 @@ static bool hunt(doctor *d, const char *backend, bool capture, tp_err *err)
         bad = limited(d, backend, spec, &other, err);
         if (bad < 0)
             return false;
+        if (!bad && !other.differs[0] &&
+            (bad = results_meet(d, err))) /* the same graph: no guard is missing */
+            return bad > 0;
         if (!bad) {
             doc_set(&d->stage, "guards: code captured for other values was used again in `%s`%s%s%s", u.func,
                     other.differs[0] ? " (captured -> now: " : "", other.differs,

@@ -94,8 +94,13 @@ bool doc_run(doctor *d, const char *what, const char *const *vars, proc_result *
     setenv("PYTHONHASHSEED", "0", 0); /* sets are printed in one order, unless the user says otherwise */
     unlink(d->crumbs);
     fprintf(stderr, "taper doctor: %s ...\n", what);
-    proc *p = proc_start(
-        &(proc_spec){ .argv = argv, .timeout_ms = d->timeout, .interrupted = stands_still, .data = &w }, err);
+    proc *p = proc_start(&(proc_spec){ .argv = argv,
+                                       .input = d->input,
+                                       .n_input = d->n_input,
+                                       .timeout_ms = d->timeout,
+                                       .interrupted = stands_still,
+                                       .data = &w },
+                         err);
     memset(r, 0, sizeof *r);
     if (p) {
         proc_wait_any(&p, 1);

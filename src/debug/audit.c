@@ -9,7 +9,14 @@
 #include <stdio.h>
 
 enum { MOST_ELEMENTS = 1 << 20, DIRECTIONS = 3 };
-static const double eps32 = 0x1p-23;
+
+/* One rounding of numbers of a type, relative to them. */
+static double rounding(dtype dt)
+{
+    return dt == DT_f64 ? 0x1p-52 : dt == DT_f16 ? 0x1p-11 : dt == DT_bf16 ? 0x1p-8 : 0x1p-23;
+}
+/* How many of them a result may be off: narrow types are rounded on the way, sums of wide ones are taken in another order. */
+static double allowance(dtype dt) { return dt == DT_f64 ? 0x1p16 : dt == DT_f32 ? 256 : 32; }
 
 typedef struct auditor {
     const repro *r;
@@ -17,6 +24,9 @@ typedef struct auditor {
     strbuf *out;
     map seen; /* operator and line */
     int found;
+    bool knew; /* the last operator's values were held against a formula */
+    int round; /* how often the graph was audited before: then values alone, on other inputs */
+    bool sure; /* nothing but formulas is asked: parts may have several right answers (singular vectors) */
     uint64_t rng;
 } auditor;
 static _Thread_local auditor *me; /* calls get no data pointer */
@@ -167,6 +177,17 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
 static bool fits(const op_row *row, op_variant v, const tp_val *arg);
 static bool audit_whole(auditor *a, op_ctx *cx, op_id op, const tp_val *arg);
 
+static bool is_composite(const op_row *row) { return !strcmp(row->eager_name, "none"); }
+static bool parts_wrong(auditor *a, op_ctx *cx, const op_row *row, const tp_val *arg);
+static bool parts_wrong_surely(auditor *a, op_ctx *cx, const op_row *row, const tp_val *arg)
+{
+    bool was = a->sure;
+    a->sure = true;
+    bool wrong = parts_wrong(a, cx, row, arg);
+    a->sure = was;
+    return wrong;
+}
+
 static bool part_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val *out)
 {
     wide w = { 0 };
@@ -174,6 +195,8 @@ static bool part_call(bld *b, op_id op, op_variant v, const tp_val *arg, tp_val 
     if (fits(row, v, arg) && !(row->flags & OPF_VIEW) && audit_whole(me, b->cx, op, arg) &&
         wide_of(&w, row, arg))
         audit_value(me, b->cx, op, v, arg, &w);
+    if (w.n && is_composite(row) && !me->knew)
+        parts_wrong_surely(me, b->cx, row, arg);
     wide_free(&w);
     return ops_call(b->cx, op, v, arg, out, b->err);
 }
@@ -200,6 +223,19 @@ static bool parts_wrong(auditor *a, op_ctx *cx, const op_row *row, const tp_val 
     return a->found != before;
 }
 
+/* The finest rounding among the float operands. */
+static double rounding_of(const op_row *row, const tp_val *arg)
+{
+    double least = 1;
+    for (int i = 0; i < row->schema.nparam; i++)
+        for (int k = 0; k < (arg[i].kind == VAL_tensors ? arg[i].n : arg[i].kind == VAL_tensor); k++) {
+            const tp_tensor *t = arg[i].kind == VAL_tensors ? arg[i].ts[k] : arg[i].t;
+            if (t && dtype_is_float((dtype)t->dt))
+                least = fmin(least, rounding((dtype)t->dt));
+        }
+    return least < 1 ? least : rounding(DT_f32);
+}
+
 /* How far results move when every input moves by one rounding: an error of that kind is no fault. */
 static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, const wide *w)
 {
@@ -208,36 +244,41 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
     const op_row *row = op_row_of(op);
     uint32_t known = 0;
     unsigned asked = ops_provider_asked();
+    double eps = rounding_of(row, arg);
     bool ok = true, made = copy_of(&own, row, arg, false) && plain_call(cx, op, v, own.arg, false, &low);
     bool product = ops_provider_asked() != asked;
     made = made && wide_of(&near, row, arg) && in_float64(cx, op, v, w->arg, &high, &known);
     for (size_t i = 0; made && i < near.t.n; i++)
         for (int64_t k = 0; k < near.t.at[i]->numel; k++)
-            *slot(near.t.at[i], k) *= 1 + eps32 * draw(a);
+            *slot(near.t.at[i], k) *= 1 + eps * draw(a);
     made = made && in_float64(cx, op, v, near.arg, &moved, &known);
+    a->knew = known != 0;
     for (int i = 0; made && ok; i++) {
         bool truth = i < 8 && (known >> i & 1);
         const tp_tensor *x = outs_at(&low, i), *y = outs_at(&high, i), *z = outs_at(&moved, i);
         if (!x || !y || !z)
             break;
-        if (x->dt != DT_f32 || !tensor_same_size(x, y) || !tensor_same_size(x, z))
+        if (((x->dt == DT_f64 || a->sure || truth_is_free(op, i)) && !truth) || !tensor_same_size(x, y) ||
+            !tensor_same_size(x, z))
             continue;
-        double scale = 0, off = 0, shift = 0, worst[2] = { 0 };
+        double scale = 0, off = 0, shift = 0, worst[2] = { 0 }, most = x->dt == DT_f16 ? 6e4 : 1e37;
         for (int64_t k = 0; k < x->numel; k++) {
             double p = at(x, k), q = at(y, k), s = at(z, k);
             if (truth && isnan(p) != isnan(q) && isnan(s) == isnan(q)) {
                 off = INFINITY, worst[0] = p, worst[1] = q;
                 break;
             }
-            if (!isfinite(p) || !isfinite(q) || !isfinite(s) || fabs(q) > 1e37)
+            /* a function of single elements may have no value beside this one: a power of a negative number */
+            bool edge = truth && (row->flags & OPF_PW) && !isfinite(s);
+            if (!isfinite(p) || !isfinite(q) || (!isfinite(s) && !edge) || fabs(q) > most)
                 continue;
             scale = fmax(scale, fabs(q));
-            shift = fmax(shift, fabs(s - q));
+            shift = edge ? shift : fmax(shift, fabs(s - q));
             if (fabs(p - q) > off)
                 off = fabs(p - q), worst[0] = p, worst[1] = q;
         }
-        if (off > 64 * shift + 256 * eps32 * scale + 1e-37) {
-            bool composite = !strcmp(row->eager_name, "none");
+        if (off > 64 * shift + allowance((dtype)x->dt) * rounding((dtype)x->dt) * scale + 1e-37) {
+            bool composite = is_composite(row);
             ok = false;
             if (composite && parts_wrong(a, cx, row, arg))
                 break;
@@ -259,6 +300,14 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
     return ok;
 }
 
+/* Where the fault of a row lies whose values are known to be wrong. */
+static const char *kind_of(const op_row *row)
+{
+    return !strcmp(row->eager_name, "lowered") ? "lowered"
+           : !strcmp(row->eager_name, "none")  ? "decomposed"
+                                               : "value";
+}
+
 /* Results that are integers or bools, exactly. Beyond what float64 and 32 bits hold nothing is said. */
 static bool audit_whole(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
 {
@@ -266,26 +315,52 @@ static bool audit_whole(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
     wide own = { 0 };
     outs o = { 0 };
     bool ok = true, made = copy_of(&own, row, arg, false) && plain_call(cx, op, OPV_fn, own.arg, false, &o);
-    const tp_tensor *x = made && o.v[0].kind == VAL_tensor ? o.v[0].t : NULL;
-    bool whole = x && (x->dt == DT_bool || dtype_is_int((dtype)x->dt));
-    tp_tensor *t = whole ? truth_whole(op, arg, x) : NULL;
-    for (int64_t k = 0; t && k < x->numel && ok; k++) {
+    for (int i = 0; made && ok && i < OP_MAX_RETURNS; i++) {
+        const tp_tensor *x = o.v[i].kind == VAL_tensor ? o.v[i].t : NULL;
+        bool whole = x && (x->dt == DT_bool || dtype_is_int((dtype)x->dt));
+        tp_tensor *t = whole ? truth_whole(op, arg, i, x) : NULL;
+        for (int64_t k = 0; t && k < x->numel && ok; k++) {
+            double p = at(x, k), q = at(t, k);
+            if (!isfinite(q) || fabs(q) > (dtype_size((dtype)x->dt) >= 4 ? 0x1p31 - 1 : 127) || p == q)
+                continue;
+            ok = false;
+            if (is_composite(row) && parts_wrong(a, cx, row, arg))
+                break;
+            say(a, kind_of(row), row->name);
+            strbuf_addf(a->out, "eager gives %.0f where the C library gives %.0f\n", p, q);
+        }
+        tensor_unref(t);
+    }
+    wide_free(&own);
+    outs_free(&o);
+    return ok;
+}
+
+/* Rows that make floats of numbers alone. */
+static bool audit_made(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
+{
+    const op_row *row = op_row_of(op);
+    outs o = { 0 };
+    bool ok = true, made = plain_call(cx, op, OPV_fn, arg, false, &o);
+    const tp_tensor *x = made ? outs_at(&o, 0) : NULL;
+    tp_tensor *t = x ? truth_of(op, arg, 0, x) : NULL;
+    double scale = 0, off = 0, worst[2] = { 0 };
+    for (int64_t k = 0; t && k < t->numel; k++) {
         double p = at(x, k), q = at(t, k);
-        if (!isfinite(q) || fabs(q) > (dtype_size((dtype)x->dt) >= 4 ? 0x1p31 - 1 : 127) || p == q)
+        if (isnan(q) || fabs(q) > (x->dt == DT_f16 ? 6e4 : 1e37))
             continue;
+        scale = fmax(scale, fabs(q));
+        if (!(fabs(p - q) <= off))
+            off = isnan(p) ? INFINITY : fabs(p - q), worst[0] = p, worst[1] = q;
+    }
+    if (off > allowance(t ? (dtype)x->dt : DT_f32) * rounding(t ? (dtype)x->dt : DT_f32) * scale + 1e-37) {
         ok = false;
-        bool composite = !strcmp(row->eager_name, "none");
-        if (composite && parts_wrong(a, cx, row, arg))
-            break;
-        say(a,
-            !strcmp(row->eager_name, "lowered") ? "lowered"
-            : composite                         ? "decomposed"
-                                                : "value",
-            row->name);
-        strbuf_addf(a->out, "eager gives %.0f where the C library gives %.0f\n", p, q);
+        if (!is_composite(row) || !parts_wrong(a, cx, row, arg)) {
+            say(a, kind_of(row), row->name);
+            strbuf_addf(a->out, "eager gives %.9g where the C library gives %.9g\n", worst[0], worst[1]);
+        }
     }
     tensor_unref(t);
-    wide_free(&own);
     outs_free(&o);
     return ok;
 }
@@ -391,6 +466,45 @@ static int one_direction(slope *s, double *rule, double *diff)
                                                         4 * fabs(wide_ - close) + 1e-7 * size + 1e-10;
 }
 
+/* Is the rule right once the operand is as large as the result? Then the tape is at fault, which sums what broadcasting added. */
+static bool right_when_spread(const slope *of)
+{
+    slope s = *of;
+    outs o = { 0 };
+    wide w = *of->w;
+    int n = 0, right = 0;
+    bool ok = op_row_of(s.op)->flags & OPF_PW && plain_call(s.cx, s.op, s.v, s.w->arg, true, &o);
+    const tp_tensor *y = ok ? outs_at(&o, 0) : NULL;
+    if (!y || y->numel == s.x->numel || !truth_spreads(s.x, y)) {
+        outs_free(&o);
+        return false;
+    }
+    tp_tensor *big = tensor_new(DT_f64, y->ndim, y->size, NULL);
+    for (int i = 0; i < w.n; i++)
+        if (w.arg[i].kind == VAL_tensor && w.arg[i].t == s.x)
+            w.arg[i].t = big;
+    s.w = &w;
+    s.x = big;
+    s.dir = mem_alloc(sizeof *s.dir * (size_t)MAX(y->numel, 1));
+    s.base = mem_alloc(sizeof *s.base * (size_t)MAX(y->numel, 1));
+    for (int d = 0; d < DIRECTIONS && big; d++) {
+        double rule, diff;
+        for (int64_t k = 0; k < big->numel; k++) {
+            s.base[k] = of->base[truth_spread(of->x, big, k)];
+            s.dir[k] = draw(s.a);
+        }
+        int r = one_direction(&s, &rule, &diff);
+        n += r >= 0;
+        right += r == 0;
+    }
+    free(s.dir);
+    free(s.base);
+    tensor_unref(big);
+    outs_free(&o);
+    err_clear(&s.err);
+    return n && right == n;
+}
+
 static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
 {
     const op_row *row = op_row_of(op);
@@ -431,7 +545,14 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
         if (nans >= 2) /* the values themselves say it: beside them the rule may be right */
             wrong = nans;
         if (wrong >= 2 && (nans >= 2 || wrong > right)) {
-            say(a, ops_provider_asked() != asked ? "product derivative" : "derivative", row->name);
+            bool sums = nans < 2 && right_when_spread(&s);
+            say(a,
+                sums                            ? "tape"
+                : ops_provider_asked() != asked ? "product derivative"
+                                                : "derivative",
+                row->name);
+            if (sums)
+                strbuf_add(a->out, "gradients of an operand that is spread are not summed: ");
             strbuf_addf(a->out, "by the rule of operand %d: %.6g, by finite differences in float64: %.6g\n",
                         (int)i, rule, diff);
         }
@@ -451,10 +572,10 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
 }
 
 /* ---- the walk ---- */
-static bool fits(const op_row *row, op_variant v, const tp_val *arg)
+static bool fits_but(const op_row *row, op_variant v, const tp_val *arg, uint32_t no)
 {
     int64_t n = 0;
-    if (v == OPV_out || row->flags & (OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC | OPF_CHECK))
+    if (v == OPV_out || row->flags & no)
         return false;
     for (int i = 0; i < row->schema.nparam; i++) {
         const tp_val *x = &arg[i];
@@ -468,6 +589,23 @@ static bool fits(const op_row *row, op_variant v, const tp_val *arg)
         }
     }
     return n <= MOST_ELEMENTS;
+}
+
+static bool has_tensors(const op_row *row, const tp_val *arg)
+{
+    for (int i = 0; i < row->schema.nparam; i++)
+        if (arg[i].kind == VAL_tensor || arg[i].kind == VAL_tensors)
+            return true;
+    return false;
+}
+
+static bool fits(const op_row *row, op_variant v, const tp_val *arg)
+{
+    return fits_but(row, v, arg, OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC | OPF_CHECK);
+}
+static bool fits_dyn(const op_row *row, op_variant v, const tp_val *arg)
+{
+    return fits_but(row, v, arg, OPF_RAND | OPF_MUT | OPF_SYNC | OPF_CHECK);
 }
 
 /* Some gradients are 0 by agreement: those of rows that stand for padding. */
@@ -485,15 +623,23 @@ static bool audited(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_va
     const op_row *row = op_row_of(op);
     const ir_loc *l = a->now ? ir_place(a->now) : NULL;
     strbuf key = { 0 };
-    strbuf_addf(&key, "%d %s:%d", (int)op, l && l->file ? l->file : "", l ? l->line : 0);
+    strbuf_addf(&key, "%d %d %s:%d", a->round, (int)op, l && l->file ? l->file : "", l ? l->line : 0);
     wide w = { 0 };
     /* one that writes its operand computes what its twin does that writes nothing */
     bool looked = fits(row, v, arg) && !map_put(&a->seen, strbuf_str(&key), a);
-    if (looked && !(row->flags & OPF_VIEW) && !audit_whole(a, cx, op, arg))
+    /* sizes that depend on the data: nothing but whole numbers can be said */
+    if ((looked || (row->flags & OPF_DYN && fits_dyn(row, v, arg))) && !(row->flags & OPF_VIEW) &&
+        !audit_whole(a, cx, op, arg))
         looked = false;
-    if (looked && wide_of(&w, row, arg) &&
-        (row->flags & OPF_VIEW || audit_value(a, cx, op, OPV_fn, arg, &w)) && repro_has_gradients(a->r) &&
-        !slope_agreed(row, arg))
+    if (looked && !has_tensors(row, arg) && !audit_made(a, cx, op, arg))
+        looked = false;
+    looked = looked && wide_of(&w, row, arg);
+    a->knew = false;
+    if (looked && !(row->flags & OPF_VIEW && !truth_of_view(op)))
+        looked = audit_value(a, cx, op, OPV_fn, arg, &w);
+    if (looked && is_composite(row) && !a->knew) /* nobody knows it as a whole */
+        looked = !parts_wrong_surely(a, cx, row, arg);
+    if (looked && !a->round && repro_has_gradients(a->r) && !slope_agreed(row, arg))
         audit_slope(a, cx, op, OPV_fn, &w);
     wide_free(&w);
     strbuf_free(&key);
@@ -510,9 +656,9 @@ static bool note_node(void *data, ir_node *n, tp_err *err)
 
 static map seen_before;
 
-int audit(const repro *r, strbuf *out)
+int audit(const repro *r, int round, strbuf *out)
 {
-    auditor a = { .r = r, .out = out, .rng = 20240229, .seen = seen_before };
+    auditor a = { .r = r, .out = out, .rng = 20240229, .seen = seen_before, .round = round };
     op_ctx cx = *op_ctx_cur();
     int n = r->g->output ? r->g->output->narg : 0;
     tp_val *got = mem_zalloc(sizeof *got * (size_t)MAX(n, 1)),
@@ -529,7 +675,7 @@ int audit(const repro *r, strbuf *out)
     a.now = NULL;
     IR_EACH (x, r->g)
         a.now = x->kind == IR_call ? x : a.now;
-    if (!a.found && a.now && trial_gradient(r, &rule, &diff) == 1) {
+    if (!a.found && !round && a.now && trial_gradient(r, &rule, &diff) == 1) {
         say(&a, "tape", op_row_of((op_id)a.now->op)->name);
         strbuf_addf(
             out,
@@ -549,10 +695,10 @@ bool audit_wanted(void)
     return s && *s;
 }
 
-void audit_report(const repro *r)
+void audit_report(const repro *r, int round)
 {
     strbuf b = { 0 };
-    FILE *f = audit(r, &b) ? fopen(env_get(ENV_audit), "a") : NULL;
+    FILE *f = audit(r, round, &b) ? fopen(env_get(ENV_audit), "a") : NULL;
     if (f) {
         fwrite(b.s, 1, b.n, f);
         fclose(f);

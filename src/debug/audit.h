@@ -6,8 +6,8 @@
 
 /* What is wrong, a line each: "value|mm|/x/model.py:7: y = x @ w|...", "derivative|...", or "lowered|..." where the eager kernel is
  * the lowering that compiled code has, too, or "decomposed|..." where eager runs by the decomposition. How many. */
-int audit(const repro *r, strbuf *out);
+int audit(const repro *r, int round, strbuf *out);
 bool audit_wanted(void); /* TAPER_AUDIT=FILE */
-void audit_report(
-    const repro *r); /* the lines go to that file; an operator on a line of the program is audited once */
+/* The lines go to that file. An operator on a line of the program is audited once a round; from the second on, values alone. */
+void audit_report(const repro *r, int round);
 #endif

@@ -135,6 +135,9 @@ ONE(logical_xor, (x[0] != 0) != (x[1] != 0))
 ONE(logical_not, x[0] == 0)
 ONE(floor_divide, floor(x[0] / x[1]))
 ONE(remainder, x[0] - x[1] * floor(x[0] / x[1]))
+ONE(bitwise_and, (double)((int64_t)x[0] & (int64_t)x[1]))
+ONE(bitwise_or, (double)((int64_t)x[0] | (int64_t)x[1]))
+ONE(bitwise_xor, (double)((int64_t)x[0] ^ (int64_t)x[1]))
 TRUTH(isclose) /* NaN, which is not compared: too near to say */
 {
     double off = fabs(x[0] - x[1]), may = NUM(3) + NUM(2) * fabs(x[1]);
@@ -252,6 +255,9 @@ static truth_fn *const pointwise[OP_COUNT] = {
     [OP_logical_not] = truth_logical_not,
     [OP_floor_divide] = truth_floor_divide,
     [OP_remainder_Tensor] = truth_remainder,
+    [OP_bitwise_and_Tensor] = truth_bitwise_and,
+    [OP_bitwise_or_Tensor] = truth_bitwise_or,
+    [OP_bitwise_xor_Tensor] = truth_bitwise_xor,
 };
 
 /* ---- losses: point by point, then reduced as argument 2 says ---- */
@@ -499,7 +505,8 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
     tp_tensor *out = tensor_new(DT_f64, like->ndim, like->size, NULL);
     bool ok = out != NULL;
     if (!plain)
-        ok = ok && truth_nn(op, arg, i, out);
+        ok = ok && (truth_nn(op, arg, i, out) || truth_index(op, arg, i, out) ||
+                    truth_shape(op, arg, i, false, out));
     else if (how) {
         ok = ok && x && x->dt == DT_f64 && x->ndim && x->numel;
         if (ok && how >= BY_argmax)
@@ -521,26 +528,31 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
     return out;
 }
 
-tp_tensor *truth_whole(op_id op, const tp_val *arg, const tp_tensor *like)
+tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like)
 {
     const op_row *row = op_row_of(op);
     tp_val wide[OP_MAX_PARAMS];
     tp_tensor *own[OP_MAX_PARAMS] = { 0 }, *out = NULL;
-    bool ok = pointwise[op] || reductions[op];
-    for (int i = 0; ok && i < row->schema.nparam; i++) {
-        wide[i] = arg[i];
-        if (arg[i].kind == VAL_tensors ||
-            (arg[i].kind == VAL_tensor && dtype_is_complex((dtype)arg[i].t->dt)))
+    bool plain = !i && (pointwise[op] || reductions[op]), ok = true;
+    for (int k = 0; ok && k < row->schema.nparam; k++) {
+        wide[k] = arg[k];
+        if (arg[k].kind == VAL_tensors ||
+            (arg[k].kind == VAL_tensor && dtype_is_complex((dtype)arg[k].t->dt)))
             ok = false;
-        else if (arg[i].kind == VAL_tensor) {
-            own[i] = tensor_new(DT_f64, arg[i].t->ndim, arg[i].t->size, NULL);
-            ok = own[i] && tensor_copy(own[i], arg[i].t, NULL);
-            wide[i] = vT(own[i]);
+        else if (arg[k].kind == VAL_tensor) {
+            own[k] = tensor_new(DT_f64, arg[k].t->ndim, arg[k].t->size, NULL);
+            ok = own[k] && tensor_copy(own[k], arg[k].t, NULL);
+            wide[k] = vT(own[k]);
         }
     }
-    if (ok)
+    if (ok && plain)
         out = truth_of(op, wide, 0, like);
-    for (int i = 0; i < row->schema.nparam; i++)
-        tensor_unref(own[i]);
+    else if (ok && (out = tensor_new(DT_f64, like->ndim, like->size, NULL)) &&
+             !truth_places(op, wide, i, out) && !truth_shape(op, wide, i, true, out)) {
+        tensor_unref(out);
+        out = NULL;
+    }
+    for (int k = 0; k < row->schema.nparam; k++)
+        tensor_unref(own[k]);
     return out;
 }

@@ -1,50 +1,13 @@
 /* columns_truth_nn.c - what losses with weights, normalisation, moves, windows, products and orders mean, in float64 by plain loops
  * over indices: shares no code with eager kernels, decompositions and lowerings. */
 #include "debug/truth.h"
+#include "debug/truth_loops.h"
 #include <math.h>
 #include <stdlib.h>
 
 /* Result i of a call, into out; false: this form of it is not known here. */
 typedef bool whole_fn(const tp_val *a, int i, tp_tensor *out);
 #define WHOLE(name) static bool whole_##name(const tp_val *a, int i, tp_tensor *out)
-
-static tp_tensor *tensor_arg(const tp_val *v) { return v->kind == VAL_tensor ? v->t : NULL; }
-static double number(const tp_val *v, double none)
-{
-    return val_is_number(v) || v->kind == VAL_bool ? val_as_f(v) : none;
-}
-static double get(const tp_tensor *t, int64_t k) { return elem_get_f((dtype)t->dt, tensor_elem(t, k)); }
-static void put(tp_tensor *t, int64_t k, double v) { *(double *)tensor_elem(t, k) = v; }
-
-/* The index of element k, and the element at an index. */
-static void index_of(const tp_tensor *t, int64_t k, int64_t *at)
-{
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        at[d] = k % t->size[d];
-        k /= t->size[d];
-    }
-}
-static int64_t element(const tp_tensor *t, const int64_t *at)
-{
-    int64_t k = 0;
-    for (int d = 0; d < t->ndim; d++)
-        k = k * t->size[d] + at[d];
-    return k;
-}
-/* A dimension as outer, n and inner: element (o, j, i) is (o * n + j) * inner + i. */
-typedef struct lines {
-    int64_t outer, n, inner;
-} lines;
-static bool lines_of(const tp_tensor *t, const tp_val *dim, lines *l)
-{
-    int d;
-    if (!t || !t->ndim || dim->kind != VAL_int || !dim_wrap(dim->i, t->ndim, &d, NULL))
-        return false;
-    *l = (lines){ 1, t->size[d], 1 };
-    for (int k = 0; k < t->ndim; k++)
-        *(k < d ? &l->outer : &l->inner) *= k == d ? 1 : t->size[k];
-    return true;
-}
 
 /* ---- losses ---- */
 typedef double loss_fn(double x, double t, double w, const tp_val *a);
@@ -328,11 +291,6 @@ static bool scan(const tp_val *a, bool product, tp_tensor *out)
 WHOLE(cumsum) { return !i && scan(a, false, out); }
 WHOLE(cumprod) { return !i && scan(a, true, out); }
 
-static int rising(const void *p, const void *q) /* NaN last */
-{
-    double x = *(const double *)p, y = *(const double *)q;
-    return isnan(x) || isnan(y) ? isnan(x) - isnan(y) : (x > y) - (x < y);
-}
 typedef enum { ORDER_all, ORDER_top, ORDER_middle, ORDER_often, ORDER_max, ORDER_min } order_kind;
 /* The first results of sort, topk (which: how many), median, mode: `keep` of each sorted line. */
 static bool ordered(const tp_val *a, const tp_val *dim, order_kind what, bool down, tp_tensor *out)

@@ -1,4 +1,5 @@
 /* prints.c - two outputs of one program, word by word. A third, of the same run again, says which words mean nothing. */
+#define _GNU_SOURCE /* memrchr */
 #include "debug/prints.h"
 #include "base/vec.h"
 #include <ctype.h>
@@ -111,6 +112,25 @@ static bool idle_word(const char *s, int n)
     return (digits >= 4 || (digits == 3 && colons)) && (colons || dashes == 2) && dashes != 1;
 }
 
+/* A progress bar: times stand in the same brackets as a rate, [00:12<00:03, 4.2it/s]. */
+static void idle_brackets(tokens *out)
+{
+    size_t open = out->n;
+    for (size_t i = 0; i < out->n; i++) {
+        const token *t = &out->at[i];
+        if (t->number)
+            continue;
+        if (open < out->n && t->n > 3 && (!memcmp(t->s, "it/s", 4) || !memcmp(t->s, "s/it", 4)))
+            for (size_t k = open; k < i; k++)
+                out->at[k].idle |= out->at[k].number;
+        const char *close = memchr(t->s, ']', (size_t)t->n), *from = memrchr(t->s, '[', (size_t)t->n);
+        if (close)
+            open = out->n;
+        if (from && (!close || from > close))
+            open = i;
+    }
+}
+
 static void split(tokens *out, const char *s, const char *end)
 {
     static const char units[] =
@@ -171,6 +191,7 @@ static void split(tokens *out, const char *s, const char *end)
             t->idle |= one_of(labels, last->s + from, n - from);
         }
     }
+    idle_brackets(out);
 }
 
 static bool agree(const token *a, const token *b)
@@ -200,7 +221,12 @@ static void lines_of(lines *out, const strbuf *b)
     while (s < end) {
         const char *e = memchr(s, '\n', (size_t)(end - s));
         e = e ? e : end;
-        vec_push(out, ((line){ s, (int)(e - s) }));
+        const char *last = e;
+        while (last > s && last[-1] == '\r')
+            last--;
+        const char *over = memrchr(s, '\r', (size_t)(last - s)); /* what stood before it is written over */
+        s = over ? over + 1 : s;
+        vec_push(out, ((line){ s, (int)(last - s) }));
         s = e + (e < end);
     }
 }

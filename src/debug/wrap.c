@@ -42,6 +42,7 @@ debug_config debug_config_now(void)
 }
 
 /* ---- the program ---- */
+enum { AUDITS = 4, AUDIT_NS = 200000000 };
 typedef struct wrapped {
     run_program base;
     run_program *p;
@@ -50,6 +51,8 @@ typedef struct wrapped {
     char *options; /* that are not the defaults, or NULL */
     bool inner;
     bool audited, validated;
+    int rounds;       /* audits of this graph, each on the inputs of a call */
+    int64_t audit_ns; /* and how long they took */
 } wrapped;
 
 static repro *repro_of(const wrapped *w, const tp_val *in, int nin, const debug_config *c)
@@ -114,7 +117,7 @@ static void sig_of(signature *s, sig_kind k, const char *stage, const tp_err *e)
 static bool results_agree(wrapped *w, const tp_val *in, int nin, const debug_config *c, tp_err *err)
 {
     strbuf pass = { 0 };
-    bool mine = w->inner || guarded(w->g, in, nin, &pass);
+    bool mine = guarded(w->g, in, nin, &pass);
     if (!mine)
         err_set(err, ERR_accuracy, "%s", strbuf_str(&pass));
     strbuf_free(&pass);
@@ -210,9 +213,13 @@ static bool wrapped_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin,
         repro_free(r);
     }
     bool first = c.level == 4 && !w->audited && audit_wanted();
-    if (first && !w->inner) {
+    /* values of later calls may show what those of the first do not */
+    bool again = c.level == 4 && w->rounds < AUDITS && w->audit_ns < AUDIT_NS && audit_wanted();
+    if ((first || again) && !w->inner) {
         repro *r = repro_of(w, in, nin, &c);
-        audit_report(r);
+        int64_t begun = clock_ns();
+        audit_report(r, w->rounds++);
+        w->audit_ns += clock_ns() - begun;
         repro_free(r);
     }
     /* what comes and goes shows when it is run often */
@@ -363,7 +370,7 @@ static run_program *watched(tp_comp *c, const backend *b, const ir_graph *g, con
     bool ok = w->p != NULL;
     if (!ok && in && !inner && cfg.level == 4 && audit_wanted()) { /* a rule of eager's may be what fails */
         repro *r = repro_of(w, v, n, &cfg);
-        audit_report(r);
+        audit_report(r, 0);
         repro_free(r);
     }
     if (!ok && c->err->kind != ERR_notimpl && cfg.after == mine) {

@@ -585,7 +585,7 @@ bug("crash_pass", "crashes", "ir/pass_cse.c", "        ir_node *same = twin(&t, 
 
     print(angle(taper.ones(3), taper.arange(3.0)))
     """, "pass 'cse'|cse", "atan2", None)
-bug("crash_kernel", "crashes", "loop/index.c", "            lacc(w, &a, &idx[d], t->stride[d]);\n    return a;\n}\n\nlin linear_part", "            lacc(w, &a, &idx[d], BUG && t->ndim == 3 && d == 0 ? sym_mul(t->stride[d], 1 << 24) : t->stride[d]);\n    return a;\n}\n\nlin linear_part", """
+bug("crash_kernel", "crashes", "loop/index.c", "            lacc(w, &a, &idx[d], t->stride[d]);\n        d = e;", "            lacc(w, &a, &idx[d], BUG && t->ndim == 3 && d == 0 ? sym_mul(t->stride[d], 1 << 24) : t->stride[d]);\n        d = e;", """
     import taper
 
     @taper.compile

@@ -420,3 +420,216 @@ healthy("signal_free", """
     atexit.register(lambda: print("bye"))
     print(f(taper.arange(6.0)))
     """)
+healthy("exit_status", """
+    import sys
+    import taper
+    f = taper.compile(lambda x: (x * 2).sum())
+    total = f(taper.arange(4.0)).item()
+    print("total", total)
+    sys.exit(3 if total > 10 else 0)
+    """)
+healthy("two_files", """
+    import pathlib
+    import sys
+    import tempfile
+    import taper
+    with tempfile.TemporaryDirectory() as d:
+        pathlib.Path(d, "layers_of_mine.py").write_text("import taper\\n\\ndef block(x, w):\\n    return taper.relu(x @ w) + x\\n")
+        sys.path.insert(0, d)
+        import layers_of_mine
+        f = taper.compile(layers_of_mine.block)
+        taper.manual_seed(0)
+        print(f(taper.randn(3, 4), taper.randn(4, 4)).mean())
+    """)
+healthy("argparse_config", """
+    import argparse
+    import taper
+    p = argparse.ArgumentParser()
+    p.add_argument("--lr", type=float, default=0.1)
+    p.add_argument("--steps", type=int, default=3)
+    o = p.parse_args()
+    print(o)
+    w = taper.ones(4, requires_grad=True)
+    loss = taper.compile(lambda w: (w * w).sum())
+    for i in range(o.steps):
+        l = loss(w)
+        l.backward()
+        with taper.no_grad():
+            w -= o.lr * w.grad
+            w.grad = None
+        print(f"step {i}: loss {l.item():.6f}")
+    """, "--lr", "0.05", "--steps", "2")
+healthy("bar", """
+    import sys
+    import time
+    import taper
+    f = taper.compile(lambda x: x.softmax(-1).sum())
+    t0 = time.time()
+    for i in range(20):
+        y = f(taper.ones(4, 8))
+        took = time.time() - t0
+        sys.stdout.write(f"\\r{(i + 1) * 5:3d}%|{'#' * (i // 2):10s}| {i + 1}/20 [{took:05.2f}<{took / (i + 1) * (19 - i):05.2f}, {(i + 1) / took:7.2f}it/s]")
+        sys.stdout.flush()
+    print()
+    print("done", y.item())
+    """)
+healthy("no_seed_stats", """
+    import taper
+    f = taper.compile(lambda x: (x.mean().abs() < 0.2, x.std() > 0.5))
+    m, s = f(taper.randn(5000))
+    print(bool(m), bool(s))
+    """)
+healthy("workers", """
+    import threading
+    import taper
+    f = taper.compile(lambda x, k: (x * k).cumsum(0))
+    got = [None] * 4
+    def work(i):
+        got[i] = f(taper.arange(6.0), taper.tensor(float(i)))[-1].item()
+    ts = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    [t.start() for t in ts]
+    [t.join() for t in ts]
+    print(got)
+    """)
+healthy("loader", """
+    import taper
+    class Squares:
+        def __len__(self):
+            return 10
+        def __getitem__(self, i):
+            return taper.full((3,), float(i)), taper.tensor(float(i * i))
+    taper.manual_seed(0)
+    data = taper.utils.data.DataLoader(Squares(), batch_size=4, shuffle=True)
+    f = taper.compile(lambda x, y: ((x.sum(-1) - y) ** 2).mean())
+    print(sorted(round(f(x, y).item(), 3) for x, y in data) != [], sum(len(y) for _, y in data))
+    """)
+healthy("ids", """
+    import taper
+    f = taper.compile(lambda x: x + 1)
+    x = taper.ones(2)
+    y = f(x)
+    print("x at", hex(id(x)), "y at", id(y), repr(f).split(" at ")[0], object())
+    """)
+healthy("sets_and_dicts", """
+    import collections
+    import taper
+    names = {"alpha", "beta", "gamma"}
+    f = taper.compile(lambda d: sum(d[k] for k in sorted(d)))
+    d = collections.OrderedDict((n, taper.full((2,), float(len(n)))) for n in names)
+    print(f(d), sorted(names), {k: v.sum().item() for k, v in sorted(d.items())})
+    """)
+healthy("last_digit", """
+    import taper
+    taper.manual_seed(1)
+    f = taper.compile(lambda x: (x.exp() / x.exp().sum()).log().mean())
+    v = f(taper.randn(1000)).item()
+    print(v, f"{v:.7f}", f"{v:.3e}", repr(v))
+    """)
+healthy("unittests", """
+    import unittest
+    import taper
+    class T(unittest.TestCase):
+        def test_double(self):
+            self.assertEqual(taper.compile(lambda x: x * 2)(taper.ones(2)).tolist(), [2.0, 2.0])
+        def test_close(self):
+            y = taper.compile(lambda x: x.tanh())(taper.ones(3))
+            self.assertTrue(taper.allclose(y, taper.ones(3).tanh()))
+    unittest.main(verbosity=2)
+    """)
+healthy("reads_input", """
+    import sys
+    import taper
+    rows = [float(w) for line in sys.stdin for w in line.split()] or [1.0, 2.0]
+    print(taper.compile(lambda x: x.median())(taper.tensor(rows)).item())
+    """)
+healthy("writes_log", """
+    import datetime
+    import json
+    import os
+    import tempfile
+    import taper
+    f = taper.compile(lambda x: x.norm())
+    with tempfile.NamedTemporaryFile("w+", suffix=".json", delete=False) as out:
+        json.dump({"time": datetime.datetime.now().isoformat(), "norm": f(taper.ones(9)).item()}, out)
+    print(json.load(open(out.name))["norm"], os.path.getsize(out.name) > 20)
+    os.remove(out.name)
+    """)
+healthy("orders", """
+    import taper
+    taper.manual_seed(4)
+    @taper.compile
+    def orders(x, q):
+        s = x.sort(-1)
+        t = x.topk(3, -1)
+        k = x.kthvalue(2, -1)
+        return (s.values.sum(0), s.indices.sum(0), t.indices.sum(0), k.values, k.indices, x.argsort(0), x.max(0).indices, x.cummax(0).indices,
+                x.cummin(1).values, taper.searchsorted(s.values[0].contiguous(), q), taper.bucketize(q, s.values[1].contiguous(), right=True), x.median(), x.max(), x.logcumsumexp(0))
+    for dt in (taper.float32, taper.float64, taper.bfloat16):
+        x = (taper.randn(5, 7) * 4).round() / 4
+        print([o.double().sum().item() for o in orders(x.to(dt), taper.linspace(-2, 2, 5, dtype=dt))[:5]])
+    """)
+healthy("scatters", """
+    import taper
+    taper.manual_seed(5)
+    @taper.compile
+    def moves(x, i, v):
+        a = x.scatter_add(0, i, v)
+        b = x.index_add(0, i[:, 0], v, alpha=0.5)
+        c = x.index_copy(0, taper.tensor([2, 0]), v[:2])
+        d = x.index_fill(1, taper.tensor([1]), -1.0)
+        e = x[i[:, 0]] + x.take(i)[:, :1]
+        g = x.index_put((i[:, 0],), v, accumulate=True)
+        return a.sum(0), b.sum(0), c.sum(0), d.sum(0), e.sum(0), g.sum(0), taper.isin(i, taper.tensor([1, 2])).sum(), taper.histc(x, 4, -2, 2)
+    for dt in (taper.float32, taper.float64):
+        print(*moves(taper.randn(4, 3, dtype=dt), taper.randint(0, 4, (3, 3)), taper.randn(3, 3, dtype=dt)))
+    """)
+healthy("resizes", """
+    import taper
+    F = taper.nn.functional
+    taper.manual_seed(6)
+    @taper.compile
+    def sizes(x):
+        return [F.interpolate(x, size=(5, 7)), F.interpolate(x, scale_factor=2), F.interpolate(x, scale_factor=1.5), F.interpolate(x, size=(9, 4), mode="bilinear"),
+                F.interpolate(x, size=(7, 7), mode="bilinear", align_corners=True), F.interpolate(x, scale_factor=2.5, mode="bicubic"),
+                F.interpolate(x, size=(3, 11), mode="bicubic", align_corners=True), F.interpolate(x, size=(8, 8), mode="nearest-exact"),
+                F.adaptive_avg_pool2d(x, (2, 3)), F.interpolate(x[:, 0], size=5, mode="linear"), F.interpolate(x[:, 0], size=11)]
+    for dt in (taper.float32, taper.float64):
+        print([round(y.sum().item(), 4) for y in sizes(taper.randn(2, 3, 6, 5, dtype=dt))])
+    """)
+healthy("made", """
+    import taper
+    @taper.compile
+    def made(n):
+        return (taper.arange(n), taper.arange(2, n), taper.arange(0.5, 3, 0.25), taper.linspace(-1, 2, n), taper.eye(n), taper.full((2,), 0.1),
+                taper.zeros(3), taper.ones(2, dtype=taper.int32), taper.linspace(0, 1, 4, dtype=taper.float64), taper.arange(5, dtype=taper.bfloat16), taper.arange(10, 0, -3))
+    print([t.double().sum().item() for t in made(6)])
+    """)
+healthy("edges", """
+    import taper
+    @taper.compile
+    def edges(x, p):
+        return [x ** p, taper.acos(x.clamp(-1, 1)), x.clamp(0).sqrt(), taper.log1p(x.clamp(-1)), taper.nansum(x / x), taper.atanh(x.clamp(-1, 1)),
+                taper.remainder(x, 0.3), taper.fmod(x, 0.7), x.logsumexp(0), taper.mv(x.outer(x), p), x.dot(p)]
+    x = taper.tensor([-2.0, -1.0, 0.0, 1.0, 0.5, 3.0])
+    p = taper.tensor([3.0, 2.0, 0.0, -1.0, 0.5, -2.0])
+    for dt in (taper.float32, taper.float64, taper.float16):
+        print([round(y.double().nan_to_num(0, 0, 0).sum().item(), 2) for y in edges(x.to(dt), p.to(dt))])
+    """)
+healthy("half_net", """
+    import taper
+    taper.manual_seed(2)
+    net = taper.nn.Sequential(taper.nn.Linear(16, 32), taper.nn.LayerNorm(32), taper.nn.GELU(), taper.nn.Linear(32, 4)).to(taper.bfloat16)
+    f = taper.compile(net)
+    y = f(taper.randn(8, 16, dtype=taper.bfloat16))
+    y.float().square().mean().backward()
+    print(y.shape, [round(p.grad.float().abs().mean().item(), 1) for p in net.parameters()])
+    """)
+healthy("broadcast_training", """
+    import taper
+    taper.manual_seed(3)
+    s, b = taper.ones(1, 5, requires_grad=True), taper.zeros(3, 1, requires_grad=True)
+    f = taper.compile(lambda x: taper.where(x > 0, x * s, x / (b + 2)).square().mean())
+    for _ in range(3):
+        f(taper.randn(3, 5)).backward()
+    print(s.grad.sum().item(), b.grad.sum().item())
+    """)

@@ -20,6 +20,7 @@ sys.path.insert(0, HERE)
 import more  # noqa: E402, F401
 import other  # noqa: E402, F401
 import elsewhere  # noqa: E402, F401
+import further  # noqa: E402, F401
 from bugs import BUGS  # noqa: E402
 from healthy import HEALTHY  # noqa: E402
 

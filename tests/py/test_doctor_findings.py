@@ -130,3 +130,136 @@ def test_a_crash_outside_of_operators_is_not_blamed_on_one():
         r = subprocess.run([os.path.join(os.environ.get("TAPER_BUILD", "build"), "taper"), "doctor", "--json", "p.py"], cwd=d, capture_output=True, text=True)
         said = json.loads(r.stdout)
         assert r.returncode == 2 and not said["operators"], (r.returncode, said)
+def test_the_truth_holds_in_other_types():
+    """The same in float64 and in narrow types, whose rounding is another one: no false alarm."""
+    assert not audit("""
+import taper, taper.nn.functional as F
+taper.manual_seed(0)
+one = "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid sinc deg2rad rad2deg logit abs sign floor ceil trunc frac round square neg".split()
+two = "add sub mul div maximum minimum fmax fmin atan2 hypot copysign logaddexp logaddexp2 xlogy pow".split()
+act = "relu leaky_relu elu gelu silu mish softplus logsigmoid hardtanh hardsigmoid hardswish hardshrink softshrink selu celu relu6".split()
+for dt in (taper.float64, taper.bfloat16, taper.float16):
+    x = taper.cat([taper.randn(100) * 3, taper.tensor([0.0, -0.0, 1.0, -1.0, 9.5, -9.5, float("nan"), float("inf"), -float("inf")])]).to(dt)
+    y, u = (taper.randn(x.shape[0]) * 2).to(dt), taper.rand(x.shape[0]).to(dt)
+    for name in one:
+        taper.compile(lambda v, f=getattr(taper, name): f(v))(x)
+        taper.compile(lambda v, f=getattr(taper, name): f(v))(u)
+    for name in two:
+        taper.compile(lambda v, w, f=getattr(taper, name): f(v, w))(x, y)
+        taper.compile(lambda v, w, f=getattr(taper, name): f(v, w))(u, y)
+    for name in act:
+        taper.compile(lambda v, f=getattr(F, name): f(v))(x)
+    z = taper.randn(4, 6, 5).to(dt)
+    taper.compile(lambda z: (z.sum(), z.mean((0, 2)), z.amax(1), z.prod(2), z.softmax(1), z.log_softmax(-1), z.logsumexp(0), z.std(1), z.var((0, 1)), z.norm(dim=1), z.cumsum(1), z.cumprod(2),
+                             F.layer_norm(z, (5,)), F.group_norm(z, 2), z @ z.transpose(1, 2), z.flip(0), z.roll(2, 1), F.pad(z, (1, 2)), F.mse_loss(z, z * 2)))(z)
+    taper.compile(lambda z: (F.max_pool2d(z, 2), F.avg_pool2d(z, 2, padding=1), F.cross_entropy(z[0], taper.tensor([1, 2, 0, 4, 3, 1])), F.linear(z, z[0]), F.glu(z, 1)))(z)
+""")
+
+
+def test_the_truth_of_orders_searches_scatters_and_sizes():
+    """Each row of columns_truth_index.c, with ties, NaN and several types: no false alarm."""
+    assert not audit("""
+import taper, taper.nn.functional as F
+taper.manual_seed(0)
+for dt in (taper.float32, taper.float64, taper.bfloat16):
+    x = ((taper.randn(5, 7) * 4).round() / 4).to(dt)
+    x[1, 2] = float("nan")
+    q = taper.linspace(-2, 2, 5).to(dt)
+    i, v = taper.randint(0, 5, (3, 7)), taper.randn(3, 7).to(dt)
+    taper.compile(lambda x: (x.sort(-1), x.sort(0, descending=True), taper.sort(x, dim=1, stable=True), taper.sort(x, dim=0, descending=True, stable=True), x.topk(3, 1), x.topk(2, 0, largest=False),
+                             x.kthvalue(2, 1), x.argsort(0), taper.argsort(x, dim=1, stable=True), x.max(0), x.min(1), x.median(), x.max(), x.min(), x.cummax(1), x.cummin(0), x.nansum(), x.nansum(1)))(x)
+    s = x[0].sort().values
+    taper.compile(lambda s, q, x: (taper.searchsorted(s, q), taper.searchsorted(s, q, right=True), taper.bucketize(q, s), taper.bucketize(q, s, right=True), taper.isin(x, q), x.nan_to_num().logcumsumexp(1)))(s, q, x)
+    x = x.nan_to_num()
+    taper.compile(lambda x, i, v: (x.scatter_add(0, i, v), x.scatter(0, i, v), x.scatter(0, i, 2.0), x.index_add(0, i[:, 0], v, alpha=0.5), x.index_copy(0, taper.tensor([3, 0, 1]), v), x.index_fill(1, i[:, 0], 1.5),
+                                   x[i[:, 0]], x[-i[:, 1]], x.take(i), x.index_put((i[:, 2],), v, accumulate=True), x.index_put((taper.tensor([0, 2, -1]),), v), x.mv(x[0]), x[0].dot(x[1])))(x, i, v)
+    if dt != taper.bfloat16:
+        taper.compile(lambda x: taper.histc(x, 7, -1.9, 2.2))(taper.randn(50).to(dt))
+    z = taper.randn(2, 3, 6, 5).to(dt)
+    for size in ((5, 7), (12, 10), (3, 2), (6, 5), (1, 1), (17, 4)):
+        for mode in ("nearest", "nearest-exact", "bilinear", "bicubic"):
+            taper.compile(lambda z: F.interpolate(z, size=size, mode=mode))(z)
+            if mode[0] == "b":
+                taper.compile(lambda z: F.interpolate(z, size=size, mode=mode, align_corners=True))(z)
+    for scale in (2, 1.5, 0.5, 2.3, 0.7):
+        for mode in ("nearest", "nearest-exact", "bilinear", "bicubic"):
+            taper.compile(lambda z: F.interpolate(z, scale_factor=scale, mode=mode))(z)
+    taper.compile(lambda z: (F.adaptive_avg_pool2d(z, (2, 3)), F.adaptive_avg_pool2d(z, 1), F.interpolate(z[0], size=11), F.interpolate(z[0], size=4, mode="linear"), F.interpolate(z[0], scale_factor=2.5, mode="linear")))(z)
+    taper.compile(lambda: (taper.arange(7, dtype=dt), taper.arange(1, 4, 0.25, dtype=dt), taper.linspace(-1, 2, 9, dtype=dt), taper.eye(3, dtype=dt), taper.eye(2, 4, dtype=dt), taper.full((3,), 0.1, dtype=dt)))()
+taper.compile(lambda: (taper.arange(9), taper.arange(2, 8), taper.arange(9, 0, -2), taper.arange(3, dtype=taper.uint8), taper.ones(2, dtype=taper.int32), taper.full((2,), -3), taper.full((2,), True)))()
+n = taper.randint(-5, 5, (4, 6))
+taper.compile(lambda n: (n.sort(1), taper.sort(n, dim=0, stable=True), n.topk(2, 1), n.max(1), n.cummax(0), taper.isin(n, taper.tensor([1, 2])), n.scatter_add(0, n.abs() % 4, n), n.index_add(0, taper.tensor([1, 1]), n[:2]),
+                         taper.searchsorted(taper.tensor([-3, 0, 2]), n), n.argsort(1)))(n)
+""")
+
+
+def test_gradients_of_spread_operands_are_right():
+    assert not audit("""
+import taper
+taper.manual_seed(0)
+s, b = taper.randn(1, 4, requires_grad=True), taper.randn(3, 1, requires_grad=True)
+taper.compile(lambda x: ((x * s + b) ** 2 / (b * b + 1)).sum())(taper.randn(3, 4)).backward()
+""")
+
+
+def doctor(program, *argv, stdin=None):
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(d, "prog.py"), "w") as f:
+            f.write(program)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("TAPER_", "TORCH"))}
+        env.update(PYTHONPATH=os.path.join(ROOT, "python"), TAPER_CACHE_DIR=os.path.join(d, "cache"))
+        p = subprocess.run([TAPER, "doctor", "prog.py", *argv], cwd=d, env=env, input=stdin, capture_output=True, text=True, timeout=300)
+        return p.returncode, p.stdout
+
+
+def test_every_run_reads_the_same_input():
+    rc, out = doctor("""
+import sys, taper
+rows = [float(w) for w in sys.stdin.read().split()]
+assert len(rows) == 3
+print(taper.compile(lambda x: x.sum())(taper.tensor(rows)).item())
+sys.exit(4)
+""", stdin="1 2\n4\n")
+    assert rc == 0 and "Nothing is wrong" in out, (rc, out)  # nor is a status of the program's own choice
+
+
+def test_a_progress_bar_is_not_compared():
+    rc, out = doctor("""
+import sys, time, taper
+f = taper.compile(lambda x: x.tanh().sum())
+t = time.time()
+for i in range(3):
+    f(taper.ones(5))
+    sys.stdout.write(f"\\r{i} of 3 [{time.time() - t:.4f}<{i * 0.1:.2f}, {1 / (time.time() - t):.1f}it/s]")
+print("\\ndone", f(taper.ones(5)).item())
+""")
+    assert rc == 0, out
+
+
+def test_the_truth_of_views_convolutions_and_matrices():
+    """Each row of columns_truth_shape.c, and composites whose parts alone have formulas: no false alarm."""
+    assert not audit("""
+import taper, taper.nn.functional as F
+taper.manual_seed(0)
+for dt in (taper.float32, taper.float64, taper.bfloat16):
+    x = taper.randn(4, 5, 6).to(dt)
+    taper.compile(lambda x: (x[1], x[:, -2], x[..., 1:5:2], x[-3:], x.transpose(0, 2) * 1, x.permute(2, 0, 1), x.diagonal(1, 0, 2), x.diagonal(-2, 1, 2), x.unfold(2, 3, 2), x[0].t(), x[:1].expand(3, 5, 6),
+                             x.narrow(1, 1, 3), x.view(20, 6), x.reshape(6, 20), x.unsqueeze(1).squeeze(1), x.movedim(0, -1), x.chunk(2, 1), x.split(2), x.unbind(0), x.t() if x.ndim < 3 else x, x.flatten(1), x.swapaxes(0, 1), x[:, None, 2], x.T if 0 else x.mT))(x)
+    taper.compile(lambda x: (x.to(taper.int32), x.to(taper.int8), x.long(), x.bool(), x.float(), x.double(), (x > 0).to(dt), x.abs().to(taper.uint8)))(x)
+    taper.compile(lambda x: (x.nonzero(), (x > 1).nonzero(), taper.masked_select(x, x > 0), x[x > 0.5], taper.bincount(x.abs().long().flatten()), x.repeat_interleave(2, 0)))(x)
+for dt in (taper.float32, taper.float64):
+    x = taper.randn(2, 4, 9, 8).to(dt)
+    w, b = taper.randn(6, 2, 3, 2).to(dt), taper.randn(6).to(dt)
+    taper.compile(lambda x: (F.conv2d(x, w, b, 2, 1, 1, 2), F.conv2d(x, w, None, 1, (0, 1), (2, 1), 2), F.conv2d(x, w, b, groups=2), F.conv1d(x[:, :, 0], w[:, :, 0], b, 1, 1, 2, 2), F.conv_transpose2d(x, w[:4], None, 2), F.conv2d(x, w, b, padding='same', groups=2),
+                             F.conv3d(x[None], taper.ones(3, 2, 1, 2, 2, dtype=dt))))(x)
+    m = (taper.randn(3, 4, 4) + 4 * taper.eye(4)).to(dt)
+    taper.compile(lambda m: (taper.linalg.det(m), taper.det(m), taper.linalg.slogdet(m), taper.logdet(m), taper.linalg.inv(m), taper.linalg.solve(m, m[:, :, :2]), taper.linalg.cholesky(m @ m.mT), taper.linalg.cholesky(m @ m.mT, upper=True), taper.linalg.qr(m), taper.linalg.svdvals(m), taper.linalg.svd(m), taper.linalg.eigh(m @ m.mT), taper.linalg.lstsq(m, m[:, :, :1]).solution, taper.linalg.matrix_rank(m), taper.matrix_exp(m * 0.1), taper.linalg.eigvalsh(m @ m.mT), taper.linalg.pinv(m), taper.linalg.matrix_norm(m), taper.trace(m[0]), taper.kron(m[0], m[1]), taper.einsum('bij,bjk->ik', m, m), taper.cdist(m, m), taper.cov(m[0]), taper.corrcoef(m[0]), taper.nn.functional.cosine_similarity(m[0], m[1])))(m)
+    g = (taper.rand(2, 3, 5, 2) * 2.4 - 1.2).to(dt)
+    for mode in ("bilinear", "nearest", "bicubic"):
+        for pad in ("zeros", "border", "reflection"):
+            taper.compile(lambda x, g: (F.grid_sample(x, g, mode, pad, True), F.grid_sample(x, g, mode, pad, False)))(x, g)
+n = taper.randint(0, 9, (4, 5))
+taper.compile(lambda n: (n & 3, n | 4, n ^ 5, n > 3, (n > 3) & (n < 7), n // 2, n % 3, n.float(), n.nonzero(), n.unique(), n[n > 2], F.one_hot(n), n.sum(), n.cumsum(0), n[1:3], n.t()))(n)
+p = taper.randn(3, 4, requires_grad=True)
+taper.compile(lambda p: (F.normalize(p).sum() + F.interpolate(p[None, None], scale_factor=2, mode='bicubic').sum() + F.adaptive_avg_pool2d(p[None], 2).square().sum() + taper.cdist(p, p[:2]).sum() + p.diagonal().prod() + p[:, :3].inverse().sum() + F.embedding(taper.tensor([0, 2]), p).sum()))(p).backward()
+""")
