@@ -111,6 +111,8 @@ Names of `artifact` records, beside the record of its compile:
 | `fx_graph_cache_hit`, `fx_graph_cache_miss` | | the kernels of a graph, each found or not |
 | `fusion` | | pairs of values considered for fusion, and why or why not |
 | `schedule` | slow | what runs, in order; the generated code begins with the same list in other words |
+| `memory` | | JSON: the steps of a compiled graph, and each value that has memory of its own with its bytes and the steps at which it is alive |
+| `source` | | JSON: a function that is traced (file, first line, lines), once a file of the trace; outside of compiles |
 | `perf_hints` | | what keeps the program from being faster |
 | `autotune_choice` | | the forms of a step that were measured, and the one taken |
 | `repro` | | the directory a failing graph was saved in |

@@ -117,6 +117,7 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
         crumb_drop("loops", "memory plan");
         x.memory = loop_memory_plan(c, p);
         ok = loop_memory_check(p, &x.memory, c->err);
+        code_log_memory(p, &x.memory);
         if (!ok)
             loop_memory_free(&x.memory);
     }

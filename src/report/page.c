@@ -236,6 +236,8 @@ void page_code(page *p, const char *s, size_t n)
     page_flush(p, false);
 }
 
+void page_line(page *p, const char *s, size_t n) { highlight(&p->o, s, n); }
+
 void page_text(page *p, const char *s)
 {
     strbuf_add(&p->o, "<pre class=\"wrap\">");
@@ -309,7 +311,8 @@ void page_place(page *p, const char *func, const char *file, int64_t line)
 static const char style[] =
     ":root{color-scheme:light "
     "dark;--bg:#f6f7f9;--fg:#1b1f24;--dim:#59636e;--card:#fff;--line:#d8dee4;--code:#f3f5f8;"
-    "--link:#0a58ad;--accent:#3b6ea8;--ok:#1a7f4b;--break:#a8d672;--error:#b8232f;--bad:#b8232f;--empty:#fff;"
+    "--link:#0a58ad;--accent:#3b6ea8;--ok:#1a7f4b;--okt:#1a7f4b;--break:#a8d672;--error:#b8232f;--bad:#"
+    "b8232f;--empty:#fff;"
     "--unfinished:#"
     "7048a8;"
     "--kw:#8a3b9e;--str:#0b5f8a;--add:#dff3e4;--del:#fde2e1;--s0:#3b6ea8;--s1:#e0a82e;--s2:#56a86f;--s3:#"
@@ -317,7 +320,7 @@ static const char style[] =
     "@media(prefers-color-scheme:dark){:root{--bg:#12151a;--fg:#e3e7ec;--dim:#98a3af;--card:#1a1f26;--line:#"
     "303843;"
     "--code:#0f1216;--link:#7cb7f7;--accent:#6ba3e0;--kw:#d49be6;--str:#86c7ea;--add:#14351f;--del:#42191b;--"
-    "s0:#6ba3e0;--bad:#ff8287}}"
+    "s0:#6ba3e0;--bad:#ff8287;--okt:#5fce92}}"
     "*{box-sizing:border-box}html{scroll-padding-top:7rem}p,li,summary{overflow-wrap:anywhere}"
     "body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 system-ui,-apple-system,'Segoe "
     "UI',sans-serif}"
@@ -425,6 +428,40 @@ static const char style[] =
     ".a{background:var(--add)}.side .d{background:var(--del)}"
     ".side .a::before{content:'+ '}.side .d::before{content:'- '}.side .u::before{content:'  '}.side "
     ".g{grid-column:1/3;color:var(--dim)}"
+    ".src{background:var(--code);border:1px solid var(--line);border-radius:6px;overflow-x:auto;margin:.4rem "
+    "0;"
+    "max-height:44rem;padding:.4rem 0;font:.83rem/1.5 ui-monospace,'SF Mono','DejaVu Sans "
+    "Mono',Menlo,Consolas,"
+    "monospace}.src ol{list-style:none;margin:0;padding:0;min-width:max-content}"
+    ".src li{display:grid;grid-template-columns:1.9rem 3.2rem auto;white-space:pre;border-left:4px solid "
+    "transparent}"
+    ".src .m{text-align:center;user-select:none}.src "
+    ".no{color:var(--dim);text-align:right;padding-right:.9rem;"
+    "user-select:none}.src .in{border-left-color:var(--ok)}.src .in .m{color:var(--okt)}.src "
+    ".br{border-left-color:var(--s1);background:color-mix(in srgb,var(--s1) 16%,transparent)}"
+    ".src .er{border-left-color:var(--error);background:color-mix(in srgb,var(--error) 14%,transparent)}"
+    ".src .re{border-left-color:var(--unfinished);background:color-mix(in srgb,var(--unfinished) "
+    "16%,transparent)}"
+    ".src "
+    "li.note{display:block;position:sticky;left:0;white-space:normal;width:100cqw;padding:.1rem "
+    "max(.8rem,calc(100cqw - 90ch)) .35rem 5.1rem;font-family:system-ui,-apple-system,'Segoe "
+    "UI',sans-serif;font-size:.88rem;overflow-wrap:anywhere}"
+    ".src{container-type:inline-size}.src i{font-style:normal;color:var(--dim)}.src "
+    "b{font-weight:600;color:var(--kw)}"
+    ".src em{font-style:normal;color:var(--str)}.src .note b{color:inherit}.file{margin:1.1rem 0 .2rem;"
+    "overflow-wrap:anywhere}"
+    ".memy{position:absolute;left:.4rem;top:0;font-size:.8rem;line-height:1.2;padding:0 .2rem;background:"
+    "color-mix(in srgb,var(--card) 80%,transparent);border-radius:3px}"
+    ".mem{position:relative;margin:.4rem 0 .2rem}.mem "
+    "svg{display:block;width:100%;height:12rem;background:var(--code);"
+    "border:1px solid var(--line);border-radius:6px}.mem .k6{fill:color-mix(in srgb,var(--dim) "
+    "45%,var(--card))}"
+    ".mem .k0{fill:var(--s0)}.mem .k1{fill:var(--s1)}.mem .k2{fill:var(--s2)}.mem .k3{fill:var(--s3)}.mem "
+    ".k4{fill:var(--s4)}.mem .k5{fill:var(--s5)}.mem .peak{stroke:var(--fg);stroke-dasharray:4 3;"
+    "vector-effect:non-scaling-stroke}.mem .hot{fill:transparent}.mem "
+    ".hot:hover{fill:var(--fg);fill-opacity:.12}"
+    ".memx{display:flex;justify-content:space-between;font-size:.8rem;color:var(--dim)}.key.k6{background:"
+    "color-mix(in srgb,var(--dim) 45%,var(--card))}"
     ".hide{display:none!important}:target{outline:2px solid "
     "var(--accent);outline-offset:2px}::highlight(hit){background:#ffd54a;color:#222}"
     "footer{margin:3rem 0 1rem;color:var(--dim);font-size:.85rem}"
