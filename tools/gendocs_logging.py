@@ -121,6 +121,7 @@ Names of `artifact` records, beside the record of its compile:
 | `ledger` | | what ran compiled and what did not, when the program ends |
 | `graph_execution` | | the first 10000 runs of compiled code in their order, when the program ends |
 | `fx_graph_runnable` | slow | the captured graph as a script that runs alone, on random numbers |
+| `rewrites` | slow | the rewrites of a graph one by one: the graph, then for each rewrite the lines that came in place of others |
 | `before_joint_graph`, `after_joint_graph` | slow | the graph around the rewrites of the joint graph |
 | `aot_forward_graph_fw_metadata` | slow | what the forward graph writes and returns |
 | `min_cut_information` | slow | what forward keeps for backward |

@@ -209,6 +209,8 @@ void page_line(page *p, const char *s, size_t n); /* one line of code, highlight
 void page_source(page *p);                        /* the section of the program's functions */
 bool page_memory(page *p,
                  const rp_rec *r); /* the record "memory" as a plot; false: it is not the JSON we know */
+bool page_rewrites(page *p, const rp_rec *r); /* the record "rewrites", step by step; false as above */
+void page_side(page *p, const strbuf *a, const strbuf *b); /* two texts side by side, what differs marked */
 void page_compiles(page *p);
 void page_next(page *p, const rp_counts *n); /* what to do next */
 void page_diff(page *p, report *b);          /* p->r is the first trace, b the second */

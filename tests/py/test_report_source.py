@@ -135,3 +135,40 @@ def test_damaged_records_do_no_harm():
                 f.write(text.replace(a, b))
             page = t.report()
             assert "Compiles" in page
+
+
+REWRITTEN = """
+import taper
+w = taper.tensor([1.0, 2.0, 3.0])
+@taper.compile
+def layer(x):
+    y = taper.sin(x) + taper.sin(x)
+    return y * (w * 2) * 1
+layer(taper.ones(2, 3, requires_grad=True)).sum().backward()
+"""
+
+
+def test_rewrites_one_by_one():
+    with pages.Trace(REWRITTEN, name="layer.py", TAPER_DTRACE=None) as t:
+        page = t.report()
+        walk = page.split('<div class="walk">')[1].split("</details>\n</div>")[0]
+        steps = walk.split('<details class="step">')[1:]
+        heads = [html.unescape(re.sub("<[^>]*>", "", s.split("</summary>")[0])).strip() for s in steps]
+        assert any(re.fullmatch(r"\d use one node for two equal ones: cse:sin_1@layer\.py:6 ?", h) for h in heads), heads
+        assert any("drop a node that changes nothing: noop:" in h for h in heads), heads
+        for s, h in zip(steps, heads):
+            gone = [html.unescape(x) for x in re.findall(r'<div class="d">(.*?)</div>', s)]
+            came = [html.unescape(x) for x in re.findall(r'<div class="a">(.*?)</div>', s)]
+            assert gone and len(gone) > len(came), (h, gone, came)
+            if "cse:sin_1@" in h:
+                assert any("sin_1:" in x and "taper.sin(" in x for x in gone) and any("= sin + sin" in x for x in came) and len(gone) == 2, (gone, came)
+        (log,) = os.listdir(t.traces)
+        path = os.path.join(t.traces, log)
+        with open(path) as f:
+            text = f.read()
+        for a, b in (("\n\t@ ", "\n\t@ 99999"), ("\n\trewrite ", "\n\tnonsense "), ("\n\tgraph __", "\n\t__")):
+            with open(path, "w") as f:
+                f.write(text.replace(a, b))
+            assert "Compiles" in t.report()
+    with pages.Trace(REWRITTEN, name="layer.py") as t:
+        assert '<div class="walk">' not in t.report(), "only a detailed trace holds it"
