@@ -210,7 +210,8 @@ bool page_memory(page *p, const rp_rec *r)
             draw(p, &t);
             strbuf_add(
                 o, "<p class=\"dim\">The dashed line is the step with the most. What is alive there, largest "
-                   "first:</p>\n<div class=\"scroll\"><table><tr><th>Value<th class=\"n\">Bytes<th "
+                   "first:</p>\n<div class=\"scroll\"><table class=\"memt\"><tr><th>Value<th "
+                   "class=\"n\">Bytes<th "
                    "class=\"n\">Share<th class=\"n\">Steps<th><th>Your line\n");
             for (; i < n && i < SHOWN; i++)
                 holder(p, &t, list[i]);

@@ -450,6 +450,7 @@ static const char style[] =
     "b{font-weight:600;color:var(--kw)}"
     ".src em{font-style:normal;color:var(--str)}.src .note b{color:inherit}.file{margin:1.1rem 0 .2rem;"
     "overflow-wrap:anywhere}"
+    ".memt td .mono{display:inline;min-width:0}"
     ".memy{position:absolute;left:.4rem;top:0;font-size:.8rem;line-height:1.2;padding:0 .2rem;background:"
     "color-mix(in srgb,var(--card) 80%,transparent);border-radius:3px}"
     ".mem{position:relative;margin:.4rem 0 .2rem}.mem "

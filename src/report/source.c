@@ -118,6 +118,8 @@ static void say_again(page *p, const rp_compile *c)
         esc(p, now);
         strbuf_add(&p->o, "</b>");
     }
+    if (s && !known)
+        strbuf_add(&p->o, " <span class=\"dim\">does not hold any more</span>");
     free(line);
 }
 
