@@ -111,6 +111,8 @@ Names of `artifact` records, beside the record of its compile:
 | `fx_graph_cache_hit`, `fx_graph_cache_miss` | | the kernels of a graph, each found or not |
 | `fusion` | | pairs of values considered for fusion, and why or why not |
 | `schedule` | slow | what runs, in order; the generated code begins with the same list in other words |
+| `memory` | | JSON: the steps of a compiled graph, and each value that has memory of its own with its bytes and the steps at which it is alive |
+| `source` | | JSON: a function that is traced (file, first line, lines), once a file of the trace; outside of compiles |
 | `perf_hints` | | what keeps the program from being faster |
 | `autotune_choice` | | the forms of a step that were measured, and the one taken |
 | `repro` | | the directory a failing graph was saved in |
@@ -119,6 +121,7 @@ Names of `artifact` records, beside the record of its compile:
 | `ledger` | | what ran compiled and what did not, when the program ends |
 | `graph_execution` | | the first 10000 runs of compiled code in their order, when the program ends |
 | `fx_graph_runnable` | slow | the captured graph as a script that runs alone, on random numbers |
+| `rewrites` | slow | the rewrites of a graph one by one: the graph, then for each rewrite the lines that came in place of others |
 | `before_joint_graph`, `after_joint_graph` | slow | the graph around the rewrites of the joint graph |
 | `aot_forward_graph_fw_metadata` | slow | what the forward graph writes and returns |
 | `min_cut_information` | slow | what forward keeps for backward |

@@ -119,7 +119,7 @@ class _NoName(AttributeError):
 
     def __str__(self):
         from ._settings import _did_you_mean
-        return self.args[0] + (_did_you_mean(self.missing, __dir__()) if not self.missing.startswith("_") else "")
+        return self.args[0] + (_did_you_mean(self.missing, [n for n in __dir__() if n != self.missing]) if not self.missing.startswith("_") else "")
 
 
 _NoName.__module__, _NoName.__qualname__, _NoName.__name__ = "builtins", "AttributeError", "AttributeError"
@@ -140,7 +140,12 @@ def __getattr__(name):
 
 
 def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False):
-    """Capture a function, module or other callable, and run what was captured with a backend."""
+    """Capture a function, module or other callable, and run what was captured with a backend.
+
+    >>> f = taper.compile(lambda x: x.sin() + 1)
+    >>> f(taper.zeros(2))
+    tensor([1., 1.])
+    """
     from ._dynamo.eval_frame import compile
     return compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
 

@@ -71,30 +71,65 @@ def _check_tensor_all(cond, message=None):
 
 
 def sym_max(a, b):
+    """The larger of two sizes, which may be symbols.
+
+    >>> taper.sym_max(2, 3)
+    3
+    """
     return b if b > a else a
 
 
 def sym_min(a, b):
+    """The smaller of two sizes, which may be symbols.
+
+    >>> taper.sym_min(2, 3)
+    2
+    """
     return b if b < a else a
 
 
 def sym_int(a):
+    """A size, which may be a symbol, as an integer.
+
+    >>> taper.sym_int(2.5)
+    2
+    """
     return a if isinstance(a, _C.SymInt) else int(a)
 
 
 def sym_float(a):
+    """A size, which may be a symbol, as a floating point number.
+
+    >>> taper.sym_float(2)
+    2.0
+    """
     return a if isinstance(a, _C.SymFloat) else float(a)
 
 
 def sym_not(a):
+    """The negation of a condition on sizes, which may be symbols.
+
+    >>> taper.sym_not(False)
+    True
+    """
     return not a
 
 
 def sym_ite(b, t, f):
+    """One of two sizes by a condition, all of which may be symbols.
+
+    >>> taper.sym_ite(True, 1, 2)
+    1
+    """
     return t if b else f
 
 
 def sym_sum(args):
+    """The sum of sizes, which may be symbols.
+
+    >>> taper.sym_sum([1, 2, 3])
+    6
+    """
     return sum(args)
 
 

@@ -8,7 +8,13 @@ _C._capture_role(_C._capture_error_breaks, "errbreaks")
 
 class error_on_graph_break:
     """with error_on_graph_break(True): graph breaks are errors here; error_on_graph_break(False): they are not.
-    Also a decorator. fullgraph=True is stronger."""
+    Also a decorator. fullgraph=True is stronger.
+
+    >>> f = taper.compile(lambda x: x + 1)
+    >>> with taper.compiler.error_on_graph_break(True):
+    ...     f(taper.ones(2))
+    tensor([2., 2.])
+    """
 
     def __init__(self, error_on_graph_break=True):
         self.error_on_graph_break = bool(error_on_graph_break)

@@ -28,7 +28,11 @@ class _info:
 
 
 class finfo(_info):
-    """Numerical properties of a floating type."""
+    """Numerical properties of a floating type.
+
+    >>> taper.finfo(taper.float32).eps
+    1.1920928955078125e-07
+    """
 
     # digits of resolution, mantissa bits, smallest normal exponent, largest value
     _FACTS = {_C.float64: (1e-15, 52, -1022, (2 - 2.0**-52) * 2.0**1023),
@@ -57,7 +61,11 @@ class finfo(_info):
 
 
 class iinfo(_info):
-    """Numerical properties of an integer type."""
+    """Numerical properties of an integer type.
+
+    >>> taper.iinfo(taper.int8).max
+    127
+    """
 
     def __init__(self, dtype):
         p = _prefix()
@@ -77,12 +85,20 @@ class iinfo(_info):
 
 
 def is_tensor(obj):
-    """True for tensors."""
+    """True for tensors.
+
+    >>> taper.is_tensor(taper.ones(2))
+    True
+    """
     return isinstance(obj, _C.Tensor)
 
 
 def is_storage(obj):
-    """True for storages."""
+    """True for storages.
+
+    >>> taper.is_storage(taper.ones(2).untyped_storage())
+    True
+    """
     return isinstance(obj, _C.UntypedStorage)
 
 
@@ -93,23 +109,47 @@ def _tensor_arg(fn, input):
 
 
 def is_floating_point(input):
+    """Are the elements floating point numbers?
+
+    >>> taper.is_floating_point(taper.ones(2))
+    True
+    """
     return _tensor_arg("is_floating_point", input).is_floating_point()
 
 
 def is_complex(input):
+    """Is the element type complex?
+
+    >>> taper.is_complex(taper.ones(2))
+    False
+    """
     return _tensor_arg("is_complex", input).is_complex()
 
 
 def is_nonzero(input):
+    """The truth of a tensor of one element.
+
+    >>> taper.is_nonzero(taper.tensor([3.0]))
+    True
+    """
     return _tensor_arg("is_nonzero", input).is_nonzero()
 
 
 def numel(input):
+    """The number of elements.
+
+    >>> taper.numel(taper.ones(2, 3))
+    6
+    """
     return _tensor_arg("numel", input).numel()
 
 
 def typename(obj):
-    """The name of a tensor's type, or of the class of anything else."""
+    """The name of a tensor's type, or of the class of anything else.
+
+    >>> taper.typename(taper.ones(2))
+    'taper.FloatTensor'
+    """
     if isinstance(obj, _C.Tensor):
         return obj.type()
     cls = obj if isinstance(obj, type) else type(obj)
@@ -117,7 +157,11 @@ def typename(obj):
 
 
 def can_cast(from_, to):
-    """May a value of one type be stored in the other without changing its kind?"""
+    """May a value of one type be stored in the other without changing its kind?
+
+    >>> taper.can_cast(taper.int32, taper.float32)
+    True
+    """
     for name, d in (("from_", from_), ("to", to)):
         if not isinstance(d, _C.dtype):
             raise TypeError(f"can_cast(): argument '{name}' must be dtype, not {type(d).__name__}")
@@ -127,7 +171,14 @@ def can_cast(from_, to):
 
 # --- random numbers ---
 def manual_seed(seed):
-    """Seeds the default generator and returns it."""
+    """Seeds the default generator and returns it.
+
+    >>> g = taper.manual_seed(0)
+    >>> a = taper.rand(2)
+    >>> g = taper.manual_seed(0)
+    >>> bool((taper.rand(2) == a).all())
+    True
+    """
     try:
         return _C.default_generator.manual_seed(int(seed))
     except RuntimeError as err:
@@ -140,15 +191,36 @@ def seed():
 
 
 def initial_seed():
+    """The seed that random numbers started with.
+
+    >>> g = taper.manual_seed(7)
+    >>> taper.initial_seed()
+    7
+    """
     return _C.default_generator.initial_seed()
 
 
 def get_rng_state():
-    """The state of the default generator as a uint8 tensor."""
+    """The state of the default generator as a uint8 tensor.
+
+    >>> s = taper.get_rng_state()
+    >>> a = taper.rand(2)
+    >>> taper.set_rng_state(s)
+    >>> bool((taper.rand(2) == a).all())
+    True
+    """
     return _C.default_generator.get_state()
 
 
 def set_rng_state(new_state):
+    """Random numbers go on from a state that get_rng_state returned.
+
+    >>> s = taper.get_rng_state()
+    >>> a = taper.rand(2)
+    >>> taper.set_rng_state(s)
+    >>> bool((taper.rand(2) == a).all())
+    True
+    """
     _C.default_generator.set_state(new_state)
 
 
@@ -175,10 +247,20 @@ def use_deterministic_algorithms(mode, *, warn_only=False):
 
 
 def are_deterministic_algorithms_enabled():
+    """Was use_deterministic_algorithms(True) called?
+
+    >>> taper.are_deterministic_algorithms_enabled()
+    False
+    """
     return _C._deterministic()
 
 
 def is_deterministic_algorithms_warn_only_enabled():
+    """Do operators that are not deterministic warn only?
+
+    >>> taper.is_deterministic_algorithms_warn_only_enabled()
+    False
+    """
     return _warn_only
 
 
@@ -207,6 +289,11 @@ _matmul_precision = "highest"
 
 
 def get_float32_matmul_precision():
+    """The precision of products of float32.
+
+    >>> taper.get_float32_matmul_precision()
+    'highest'
+    """
     return _matmul_precision
 
 

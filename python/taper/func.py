@@ -225,6 +225,11 @@ def _drawn():
 
 
 def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
+    """f for each slice along a dimension, its results stacked.
+
+    >>> taper.vmap(lambda x: x.sum())(taper.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([3., 7.])
+    """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
     if chunk_size is not None and chunk_size <= 0:

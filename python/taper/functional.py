@@ -21,7 +21,12 @@ def _T():
 
 
 def einsum(equation, *operands):
-    """Sums of products by index letters: einsum('bij,bjk->bik', a, b); also einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    """Sums of products by index letters: einsum('bij,bjk->bik', a, b); also einsum(a, [0, 1], b, [1, 2], [0, 2]).
+
+    >>> taper.einsum("ij,jk->ik", taper.ones(2, 3), taper.ones(3, 2))
+    tensor([[3., 3.],
+            [3., 3.]])
+    """
     if isinstance(equation, Tensor):  # the form with lists of numbers
         args = (equation,) + operands
         letter = lambda i: "..." if i is Ellipsis else chr(ord("A") + i) if i < 26 else chr(ord("a") + i - 26)
@@ -52,7 +57,12 @@ def _into(out, r):
 
 
 def tensordot(a, b, dims=2, out=None):
-    """Contracts the last dims of a with the first of b, or the listed dimensions."""
+    """Contracts the last dims of a with the first of b, or the listed dimensions.
+
+    >>> taper.tensordot(taper.ones(2, 3), taper.ones(3, 2), dims=1)
+    tensor([[3., 3.],
+            [3., 3.]])
+    """
     _need("tensordot", "a", a)
     if isinstance(dims, Tensor):
         dims = dims.tolist()
@@ -68,7 +78,11 @@ def tensordot(a, b, dims=2, out=None):
 
 
 def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
-    """The vector norm of order p over dim; 'fro' and 'nuc' are matrix norms over two dimensions."""
+    """The vector norm of order p over dim; 'fro' and 'nuc' are matrix norms over two dimensions.
+
+    >>> taper.norm(taper.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
     if dtype is not None:
         input = input.to(dtype)
     if p == "nuc":
@@ -96,7 +110,11 @@ def _results(r, *wanted):
 
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    """The different elements; on request where each element went and how often each occurs."""
+    """The different elements; on request where each element went and how often each occurs.
+
+    >>> taper.unique(taper.tensor([3, 1, 3]))
+    tensor([1, 3])
+    """
     if dim is None:
         r = _C._call("_unique2", input, sorted, return_inverse, return_counts)
     else:
@@ -105,12 +123,21 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
-    """Drops repetitions of neighbours."""
+    """Drops repetitions of neighbours.
+
+    >>> taper.unique_consecutive(taper.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
     return _results(_C._call("unique_consecutive", input, return_inverse, return_counts, dim), return_inverse, return_counts)
 
 
 def nonzero(input, *, out=None, as_tuple=False):
-    """Indices of the elements that are not zero, as rows or as one tensor a dimension."""
+    """Indices of the elements that are not zero, as rows or as one tensor a dimension.
+
+    >>> taper.nonzero(taper.tensor([0, 3, 4]))
+    tensor([[1],
+            [2]])
+    """
     r = _ops["nonzero"](input)
     if as_tuple:
         return (r if input.dim() else _ops["nonzero"](input.reshape(1))).unbind(1)
@@ -118,7 +145,11 @@ def nonzero(input, *, out=None, as_tuple=False):
 
 
 def broadcast_shapes(*shapes):
-    """The shape that tensors of these shapes broadcast to."""
+    """The shape that tensors of these shapes broadcast to.
+
+    >>> taper.broadcast_shapes((2, 1), (1, 3))
+    taper.Size([2, 3])
+    """
     sizes = []
     for s in shapes:
         s = [s] if isinstance(s, int) else list(s)
@@ -135,6 +166,14 @@ def broadcast_shapes(*shapes):
 
 
 def cartesian_prod(*tensors):
+    """All combinations of elements, one of each vector.
+
+    >>> taper.cartesian_prod(taper.tensor([1, 2]), taper.tensor([3, 4]))
+    tensor([[1, 3],
+            [1, 4],
+            [2, 3],
+            [2, 4]])
+    """
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tensors[0]
     for t in tensors:
@@ -147,7 +186,13 @@ def cartesian_prod(*tensors):
 
 
 def combinations(input, r=2, with_replacement=False):
-    """All combinations of r elements of a vector, as rows."""
+    """All combinations of r elements of a vector, as rows.
+
+    >>> taper.combinations(taper.tensor([1, 2, 3]))
+    tensor([[1, 2],
+            [1, 3],
+            [2, 3]])
+    """
     _need("combinations", "input", input)
     import itertools
     T = _T()
@@ -163,7 +208,11 @@ def combinations(input, r=2, with_replacement=False):
 
 
 def cdist(x1, x2, p=2.0, compute_mode=None):
-    """Distances between all pairs of rows."""
+    """Distances between all pairs of rows.
+
+    >>> taper.cdist(taper.tensor([[0.0, 0.0]]), taper.tensor([[3.0, 4.0]]))
+    tensor([[5.]])
+    """
     _need("cdist", "x1", x1)
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
@@ -178,12 +227,21 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
 
 
 def chain_matmul(*matrices, out=None):
+    """The product of matrices, in the order that needs the fewest operations.
+
+    >>> taper.chain_matmul(taper.ones(2, 3), taper.ones(3, 4), taper.ones(4, 1)).shape
+    taper.Size([2, 1])
+    """
     r = _C._call("chain_matmul", list(matrices))
     return _into(out, r)
 
 
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
-    """Differences of neighbours along dim, n times."""
+    """Differences of neighbours along dim, n times.
+
+    >>> taper.diff(taper.tensor([1, 4, 9]))
+    tensor([3, 5])
+    """
     _need("diff", "input", input)
     T = _T()
     if input.dim() == 0:
@@ -213,7 +271,11 @@ def _slices(y, x, dx, dim):
 
 
 def trapezoid(y, x=None, *, dx=1, dim=-1):
-    """The integral by trapezoids."""
+    """The integral by trapezoids.
+
+    >>> taper.trapezoid(taper.tensor([1.0, 2.0, 3.0]))
+    tensor(4.)
+    """
     _need("trapezoid", "y", y)
     return _slices(y, x, dx, dim).sum(dim)
 
@@ -222,12 +284,22 @@ trapz = trapezoid
 
 
 def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
+    """The integral up to each element, by the trapezoidal rule.
+
+    >>> taper.cumulative_trapezoid(taper.tensor([1.0, 2.0, 3.0]))
+    tensor([1.5000, 4.0000])
+    """
     _need("cumulative_trapezoid", "y", y)
     return _slices(y, x, dx, dim).cumsum(dim)
 
 
 def cov(input, *, correction=1, fweights=None, aweights=None):
-    """The covariance matrix of variables in rows."""
+    """The covariance matrix of variables in rows.
+
+    >>> taper.cov(taper.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
     _need("cov", "input", input)
     T = _T()
     if input.dim() > 2:
@@ -264,6 +336,12 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
 
 
 def corrcoef(input):
+    """The correlations of the rows.
+
+    >>> taper.corrcoef(taper.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
     _need("corrcoef", "input", input)
     c = cov(input)
     if c.dim() == 0:
@@ -273,7 +351,11 @@ def corrcoef(input):
 
 
 def unravel_index(indices, shape):
-    """Flat indices as one index tensor a dimension."""
+    """Flat indices as one index tensor a dimension.
+
+    >>> taper.unravel_index(taper.tensor(5), (2, 3))
+    (tensor(1), tensor(2))
+    """
     _need("unravel_index", "indices", indices)
     shape = [shape] if isinstance(shape, int) else list(shape)
     if any(n < 0 for n in shape):
@@ -292,7 +374,11 @@ def unravel_index(indices, shape):
 
 
 def logdet(input):
-    """The logarithm of the determinant; nan where it is negative."""
+    """The logarithm of the determinant; nan where it is negative.
+
+    >>> taper.logdet(taper.eye(2))
+    tensor(0.)
+    """
     sign, value = _T().linalg.slogdet(input)
     return _ops["where"](sign < 0, sign.new_full((), _math.nan), value)
 
@@ -320,7 +406,11 @@ def _with_out(f):
 
 @_with_out
 def renorm(input, p, dim, maxnorm):
-    """Scales the slices along dim down to a p-norm of at most maxnorm."""
+    """Scales the slices along dim down to a p-norm of at most maxnorm.
+
+    >>> taper.renorm(taper.tensor([[3.0, 4.0]]), 2, 0, 1.0)
+    tensor([[0.6000, 0.8000]])
+    """
     if p <= 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
     if maxnorm < 0:
@@ -334,6 +424,11 @@ def renorm(input, p, dim, maxnorm):
 
 @_with_out
 def mvlgamma(input, p):
+    """The logarithm of the gamma function of p dimensions.
+
+    >>> taper.mvlgamma(taper.tensor([2.0, 3.0]), 2)
+    tensor([0.4516, 1.5502])
+    """
     _need("mvlgamma", "input", input)
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
@@ -369,7 +464,11 @@ atleast_1d, atleast_2d, atleast_3d = _ops.get("atleast_1d") or _atleast(1), _ops
 
 
 def gradient(input, *, spacing=None, dim=None, edge_order=1):
-    """Central differences inside, one-sided (of the first or second order) at the edges."""
+    """Central differences inside, one-sided (of the first or second order) at the edges.
+
+    >>> taper.gradient(taper.tensor([1.0, 4.0, 9.0]))
+    [tensor([3., 4., 5.])]
+    """
     _need("gradient", "input", input)
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
@@ -424,10 +523,20 @@ def sum_to_size(input, *size):
 
 
 def unsafe_chunk(input, chunks, dim=0):
+    """chunk, for those who do not write to the parts.
+
+    >>> taper.unsafe_chunk(taper.arange(4), 2)
+    (tensor([0, 1]), tensor([2, 3]))
+    """
     return _ops["chunk"](input, chunks, dim)
 
 
 def unsafe_split(tensor, split_size, dim=0):
+    """split, for those who do not write to the parts.
+
+    >>> taper.unsafe_split(taper.arange(4), 2)
+    (tensor([0, 1]), tensor([2, 3]))
+    """
     return _ops["split"](tensor, split_size, dim)
 
 
@@ -528,7 +637,13 @@ def lu(A, pivot=True, get_infos=False, out=None):
 
 
 def vander(x, N=None, increasing=False):
-    """Powers of a vector as columns, highest first unless increasing."""
+    """Powers of a vector as columns, highest first unless increasing.
+
+    >>> taper.vander(taper.tensor([1, 2, 3]), 3)
+    tensor([[1, 1, 1],
+            [4, 2, 1],
+            [9, 3, 1]])
+    """
     _need("vander", "x", x)
     T = _T()
     if x.dim() != 1:
@@ -561,7 +676,11 @@ def _old_window(name):
         return r.requires_grad_() if requires_grad else r
 
     f.__name__ = f.__qualname__ = name + "_window"
-    f.__doc__ = f"The {name} window; periodic windows are for spectral analysis."
+    f.__doc__ = f"""The {name} window; periodic windows are for spectral analysis.
+
+    >>> taper.{name}_window(8).shape
+    taper.Size([8])
+    """
     return f
 
 
@@ -571,7 +690,11 @@ hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window = m
 
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None,
          return_complex=None, align_to_window=None):
-    """Transforms of overlapping pieces of a signal: (batch, frequencies, pieces)."""
+    """Transforms of overlapping pieces of a signal: (batch, frequencies, pieces).
+
+    >>> taper.stft(taper.ones(8), n_fft=4, window=taper.ones(4), return_complex=True).shape
+    taper.Size([3, 9])
+    """
     T = _T()
     hop, win = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
     if return_complex is None:

@@ -207,6 +207,7 @@ static attempt *attempt_new(region *r, frame *real, cap_cfg *cfg, int stop_at)
     f->t = t;
     f->caller = real->caller;
     t->outer = t->top = f;
+    capture_trace_source(cc);
     for (int i = 0; i < cc->nfast; i++)
         if (real->fast[i])
             f->fast[i] = t_lazy(t, real->fast[i], src_get(t->e, SRC_local, NULL, NULL, NULL, i));

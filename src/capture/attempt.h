@@ -32,6 +32,7 @@ bool capture_graph_stays(const ir_graph *g); /* what a log has of it need not be
 bool guard_latency_wanted(void);
 double guard_latency(entry *e, frame *f); /* microseconds of one check */
 void capture_trace_start(const region *r);
+void capture_trace_source(const cap_code *cc); /* the lines of a function that is traced, once a trace file */
 void capture_trace_error(const region *r, bool started, const char *file, int line);
 void capture_raise_internal(void);
 #endif

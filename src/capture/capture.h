@@ -71,6 +71,7 @@ PyObject *exc_class(const char *name); /* taper._dynamo.exc.<name>; borrowed */
 void cap_count(const char *group, const char *key, int n);
 bool cap_is_skipped_file(const char *file); /* standard library and the like: not inlined, not captured */
 PyObject *py_source_line(const char *file, int line); /* new str, stripped; "" when unknown */
+PyObject *py_source_text(const char *file, int line); /* the same with what it begins with */
 /* --- shared by the files of capture ------------------------------------------------------------------- */
 PyObject *graph_view(ir_graph *g); /* takes g; new capsule */
 bool interp_knows(int op, int arg);

@@ -227,6 +227,39 @@ typedef struct told_graph {
     strbuf *sizes; /* for who waits until the record is made */
 } told_graph;
 
+/* {"file": [lines]}: those that called what became the graph. The lines of the nodes are in its text. */
+static void calls_json(strbuf *b, const ir_graph *g)
+{
+    interns files = { 0 };
+    map known = { 0 };
+    VEC(uint64_t) all = { 0 }; /* file << 32 | line */
+    IR_EACH (n, g)
+        for (const ir_loc *l = n->loc ? n->loc->outer : NULL; l; l = l->outer) {
+            if (l->library || !l->file)
+                continue;
+            uint64_t key = (uint64_t)intern_id(&files, l->file, strlen(l->file), NULL) << 32 |
+                           (uint32_t)l->line;
+            if (!map_geti(&known, key)) {
+                map_puti(&known, key, (void *)1);
+                vec_push(&all, key);
+            }
+        }
+    json_w w = { b };
+    json_obj(&w);
+    for (size_t f = 0; f < files.strings.n; f++) {
+        json_key(&w, files.strings.at[f]);
+        json_arr(&w);
+        for (size_t i = 0; i < all.n; i++)
+            if (all.at[i] >> 32 == f)
+                json_int(&w, (int)(uint32_t)all.at[i]);
+        json_end(&w);
+    }
+    json_end(&w);
+    vec_free(&all);
+    map_free(&known);
+    interns_free(&files);
+}
+
 static void trace_graph(void *arg)
 {
     const told_graph *t = arg;
@@ -237,6 +270,8 @@ static void trace_graph(void *arg)
     size_t at = meta->n;
     sizes_json(meta, g);
     strbuf_addn(t->sizes, meta->s + at, meta->n - at);
+    strbuf_add(meta, ", \"calls\": ");
+    calls_json(meta, g);
     strbuf_addc(meta, '}');
     ev_json(EV_dynamo_output_graph, NULL, strbuf_str(meta), strbuf_str(b));
     ev_scratch_done(meta);
@@ -309,6 +344,75 @@ void capture_log_guards(entry *e, double us)
         strbuf_addf(&b, "Guard latency = %.2f us", us);
         ev_json(EV_dynamo_cpp_guards_str, NULL, "{}", strbuf_str(&b));
     }
+    strbuf_free(&b);
+}
+
+/* ---- the source of traced functions ---- */
+static int end_line(PyCodeObject *co, int most)
+{
+    PyObject *all = PyObject_CallMethod((PyObject *)co, "co_positions", NULL), *at;
+    while (all && (at = PyIter_Next(all))) { /* (line, end_line, column, end_column) */
+        for (int i = 0; i < 2; i++) {
+            PyObject *line = PyTuple_GET_ITEM(at, i);
+            if (line != Py_None)
+                most = MAX(most, (int)PyLong_AsLong(line));
+        }
+        Py_DECREF(at);
+    }
+    Py_XDECREF(all);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(co->co_consts); i++) { /* functions inside of it */
+        PyObject *k = PyTuple_GET_ITEM(co->co_consts, i);
+        if (PyCode_Check(k))
+            most = MAX(most, end_line((PyCodeObject *)k, most));
+    }
+    return most;
+}
+
+void capture_trace_source(const cap_code *cc)
+{
+    enum { LINES = 1000, BYTES = 48 << 10 };
+    strbuf b = { 0 };
+    if (!ev_trace_on(EV_artifact) || cc->library || cap_is_skipped_file(cc->file))
+        return;
+    strbuf_addf(&b, "%s:%d", cc->file, cc->first_line);
+    bool first = ev_trace_first(b.s);
+    strbuf_clear(&b);
+    if (!first)
+        return;
+    void *rec = CX->rec; /* nothing of this belongs to the program */
+    CX->rec = NULL;
+    PyObject *type, *val, *tb;
+    PyErr_Fetch(&type, &val, &tb);
+    int last = MIN(end_line(cc->co, cc->first_line), cc->first_line + LINES - 1), got = 0;
+    json_w w = { &b };
+    json_obj(&w);
+    json_key(&w, "file");
+    json_str(&w, cc->file);
+    json_key(&w, "name");
+    json_str(&w, cc->name);
+    json_key(&w, "line");
+    json_int(&w, cc->first_line);
+    json_key(&w, "lines");
+    json_arr(&w);
+    for (int i = cc->first_line; i <= last && b.n < BYTES; i++) {
+        PyObject *s = py_source_text(cc->file, i);
+        const char *text = s ? PyUnicode_AsUTF8(s) : NULL;
+        got += text && *text;
+        json_str(&w, text ? text : "");
+        Py_XDECREF(s);
+    }
+    json_end(&w);
+    json_end(&w);
+    if (got) {
+        const ev_cid *now = ev_cid_now();
+        ev_cid in = now ? *now : (ev_cid){ 0 };
+        ev_cid_set(NULL); /* it may never become a compile */
+        ev_artifact("source", "json", NULL, b.s);
+        ev_cid_set(now ? &in : NULL);
+    }
+    py_forget();
+    PyErr_Restore(type, val, tb);
+    CX->rec = rec;
     strbuf_free(&b);
 }
 

@@ -47,6 +47,7 @@ static PyObject *read_line(const char *file, int line, bool strip)
 }
 
 PyObject *py_source_line(const char *file, int line) { return read_line(file, line, true); }
+PyObject *py_source_text(const char *file, int line) { return read_line(file, line, false); }
 
 const char *value_name(trace *t, PyObject *o)
 {

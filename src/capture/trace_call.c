@@ -1,5 +1,5 @@
 /* trace_call.c - calls while tracing: inlining, generators, construction, super. */
-#include "capture/capture.h"
+#include "capture/attempt.h"
 #include <opcode.h>
 
 /* Ctrl-C and the like: not the program's own exception, which its handlers would see. */
@@ -398,6 +398,7 @@ PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t n
         vec_push(&t->gens, (PyObject *)g);
     }
     frame_init(f, cc, func, st);
+    capture_trace_source(cc);
     f->t = t;
     if (!t_obj(t, func) &&
         !cc->library) /* neither made here nor come upon: it is from outside all the same */

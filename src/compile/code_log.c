@@ -419,6 +419,79 @@ static void provenance(const loop_plan *p)
     strbuf_free(&b);
 }
 
+/* ---- memory, as a record of the trace ---- */
+/* Each value that has memory of its own, with the steps that it is alive at. Sizes that are symbols count by hint. */
+static void memory_values(strbuf *b, const loop_plan *p, const loop_memory *m)
+{
+    bool some = false;
+    int first, last;
+    for (int i = 0; i < (int)p->slot.n; i++) {
+        const loop_slot *s = &p->slot.at[i];
+        if (!loop_slot_life(p, i, &first, &last))
+            continue;
+        strbuf_add(b, some ? ",\n{\"name\": " : "\n{\"name\": "); /* written out: part of every compile */
+        json_quote(b, s->node->name, strlen(s->node->name));
+        strbuf_add(b, ", \"bytes\": ");
+        strbuf_int(b, bytes_of(s->type));
+        strbuf_add(b, ", \"first\": ");
+        strbuf_int(b, first);
+        strbuf_add(b, ", \"last\": ");
+        strbuf_int(b, last);
+        const ir_loc *l = ir_place(s->node);
+        if (l && l->file) {
+            strbuf_add(b, ", \"file\": ");
+            json_quote(b, l->file, strlen(l->file));
+            strbuf_add(b, ", \"line\": ");
+            strbuf_int(b, l->line);
+        }
+        strbuf_add(b, s->output ? ", \"returned\": true}" : m->offset[i] >= 0 ? ", \"shared\": true}" : "}");
+        some = true;
+    }
+}
+
+void code_log_memory(const loop_plan *p, const loop_memory *m)
+{
+    int64_t inputs = 0, constants = 0;
+    bool numbers = true;
+    if (!ev_trace_on(EV_artifact) || !p->step.n)
+        return;
+    for (size_t i = 0; i < p->slot.n; i++) {
+        const loop_slot *s = &p->slot.at[i];
+        if (!s->type)
+            continue;
+        numbers &= loop_const_type(s->type);
+        inputs += s->kind == SLOT_input ? bytes_of(s->type) : 0;
+        constants += s->kind == SLOT_const ? bytes_of(s->type) : 0;
+    }
+    strbuf b = { 0 };
+    json_w w = { &b };
+    json_obj(&w);
+    json_key(&w, "graph");
+    json_str(&w, p->g->name);
+    json_key(&w, "inputs");
+    json_int(&w, inputs);
+    json_key(&w, "constants");
+    json_int(&w, constants);
+    json_key(&w, "block");
+    json_int(&w, m->block);
+    json_key(&w, "by_hint");
+    json_bool(&w, !numbers);
+    json_key(&w, "steps");
+    json_arr(&w);
+    for (size_t i = 0; i < p->step.n; i++) {
+        const loop_step *s = &p->step.at[i];
+        json_str(&w, s->kind == STEP_kernel ? s->kernel->name : s->node->name);
+    }
+    json_end(&w);
+    json_key(&w, "values");
+    json_arr(&w);
+    memory_values(&b, p, m);
+    json_end(&w);
+    json_end(&w);
+    ev_artifact("memory", "json", NULL, b.s);
+    strbuf_free(&b);
+}
+
 void code_log_options(const run_options *o)
 {
     strbuf b = { 0 };

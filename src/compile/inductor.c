@@ -118,6 +118,7 @@ run_program *inductor_program(tp_comp *c, loop_plan *p, const target_code *const
         x.record = o.v[OPT_cudagraphs] && x.target->record;
         x.memory = loop_memory_plan(c, p, x.record);
         ok = loop_memory_check(p, &x.memory, c->err);
+        code_log_memory(p, &x.memory);
         if (!ok)
             loop_memory_free(&x.memory);
     }

@@ -141,6 +141,8 @@ int ev_user_stack(ev_frame *f, int max);
 /* A stack as the trace file holds it: file names are numbers, announced once by "str" records. */
 void ev_json_stack(json_w *w, const ev_frame *f, int n);
 void ev_json_user_stack(json_w *w);
+/* True the first time that this is asked of the trace file: what need not be said again. */
+bool ev_trace_first(const char *what);
 
 /* --- settings ---------------------------------------------------------------------------------------- */
 /* Reads the environment. False when TAPER_LOGS is bad or asks for help: why holds what to tell the user. */

@@ -33,7 +33,7 @@ static struct {
     tracefile file;
     pid_t pid; /* who opened it */
     int rank;  /* of the file; -1: none */
-    interns strings;
+    interns strings, said;
     char *last; /* of them */
     uint32_t last_id;
 } trace = { .file.fd = -1 };
@@ -70,6 +70,7 @@ static void shut(void)
     todo.n = 0;
     todo.done = 0;
     interns_free(&trace.strings);
+    interns_free(&trace.said);
     free(trace.last);
     trace.last = NULL;
     free(trace.path);
@@ -260,6 +261,17 @@ void ev_json_user_stack(json_w *w)
     ev_frame f[64];
     int n = ev_user_stack(f, COUNT(f));
     ev_json_stack(w, f, n);
+}
+
+bool ev_trace_first(const char *what)
+{
+    bool first = false;
+    ev_lock_init();
+    pthread_mutex_lock(&ev_lock);
+    if (trace.dir && ensure_open())
+        intern_id(&trace.said, what, strlen(what), &first);
+    pthread_mutex_unlock(&ev_lock);
+    return first;
 }
 
 /* digest_at: in b, when that is to be computed yet. */

@@ -49,7 +49,7 @@ static void report(const ir_graph *g, const pass_row *p)
     strbuf_free(&meta);
 }
 
-bool pass_run(tp_comp *c, ir_graph *g, const pass_row *const *rows, int n)
+static bool run_all(tp_comp *c, ir_graph *g, const pass_row *const *rows, int n)
 {
     uint32_t have = 0;
     for (int i = 0; i < n; i++) {
@@ -69,6 +69,15 @@ bool pass_run(tp_comp *c, ir_graph *g, const pass_row *const *rows, int n)
         assert(ir_verify(g, c->err));
     }
     return true;
+}
+
+bool pass_run(tp_comp *c, ir_graph *g, const pass_row *const *rows, int n)
+{
+    tp_comp mine = *c;
+    pass_walk *w = pass_walk_begin(&mine, g);
+    bool ok = run_all(&mine, g, rows, n);
+    pass_walk_end(w);
+    return ok;
 }
 
 bool pass_run_named(tp_comp *c, ir_graph *g, const char *list)

@@ -20,6 +20,10 @@ extern const pass_row pass_rows[];                        /* the graph passes, e
 const pass_row *pass_by_name(const char *name, size_t n); /* NULL when there is none */
 /* Runs rows in order. Whenever a pass needs a fact that an earlier one did not keep, that is checked again.
  */
+/* pass_walk.c: the rewrites one by one, to the detailed trace; NULL: nobody listens. mine asks through it from then on. */
+typedef struct pass_walk pass_walk;
+pass_walk *pass_walk_begin(tp_comp *mine, const ir_graph *g);
+void pass_walk_end(pass_walk *w);
 bool pass_run(tp_comp *c, ir_graph *g, const pass_row *const *rows, int n);
 /* "fold,cse,dce", or NULL for all rows in their order. */
 bool pass_run_named(tp_comp *c, ir_graph *g, const char *list);

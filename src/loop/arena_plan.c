@@ -19,6 +19,15 @@ static int made_at(const loop_plan *p, const loop_slot *s)
     return s->kind == SLOT_extern && s->index >= 0 ? p->slot.at[s->index].first : s->first;
 }
 
+bool loop_slot_life(const loop_plan *p, int slot, int *first, int *last)
+{
+    const loop_slot *s = &p->slot.at[slot];
+    int end = (int)p->step.n - 1;
+    *first = s->type ? made_at(p, s) : -1;
+    *last = s->output ? end : MIN(s->last, end);
+    return *first >= 0 && *last >= *first;
+}
+
 /* Most bytes that are alive at once: results, the block of the buffers below `large` bytes while one of them is, the
  * others each for its own time, what calls return, and inputs that are given away (others are alive in any case). */
 static int64_t most_alive(const loop_plan *p, const int64_t *bytes, int64_t block, int64_t large, bool given)

@@ -20,6 +20,8 @@ loop_memory loop_memory_plan(tp_comp *c, const loop_plan *p, bool fixed);
 /* Buffers that live at the same time lie separately, inside the block; false names two that do not. */
 bool loop_memory_check(const loop_plan *p, const loop_memory *m, tp_err *err);
 void loop_memory_free(loop_memory *m);
+/* From which step to which a slot has memory of its own; false: it lies in another's, or is the caller's. */
+bool loop_slot_life(const loop_plan *p, int slot, int *first, int *last);
 
 /* Sizes and strides are numbers. */
 static inline bool loop_const_type(const tp_tensor *t)

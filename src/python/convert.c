@@ -823,13 +823,19 @@ static PyObject *m_new_tensor(PyObject *self, PyObject *const *args, Py_ssize_t 
 
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
 static PyMethodDef functions[] = {
-    { "tensor", KW(f_tensor), "tensor(data, *, dtype=None, device=None, requires_grad=False) -> Tensor" },
+    { "tensor", KW(f_tensor),
+      "tensor(data, *, dtype=None, device=None, requires_grad=False) -> Tensor\n\n>>> taper.tensor([[1, 2], "
+      "[3, 4]], dtype=taper.float32)\ntensor([[1., 2.],\n        [3., 4.]])\n" },
     { "as_tensor", KW(f_as_tensor),
-      "as_tensor(data, dtype=None, device=None) -> Tensor; shares when it can" },
-    { "asarray", KW(f_as_tensor), "asarray(data, dtype=None, device=None) -> Tensor" },
+      "as_tensor(data, dtype=None, device=None) -> Tensor; shares when it can\n\n>>> taper.as_tensor([1, "
+      "2])\ntensor([1, 2])\n" },
+    { "asarray", KW(f_as_tensor),
+      "asarray(data, dtype=None, device=None) -> Tensor\n\n>>> taper.asarray([1, 2])\ntensor([1, 2])\n" },
     { "from_numpy", f_from_numpy, METH_O, "from_numpy(array) -> Tensor sharing the array's memory" },
     { "frombuffer", KW(f_frombuffer),
-      "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False) -> Tensor sharing its memory" },
+      "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False) -> Tensor sharing its "
+      "memory\n\n>>> taper.frombuffer(bytearray(b'\\x01\\x02'), dtype=taper.uint8)\ntensor([1, 2], "
+      "dtype=taper.uint8)\n" },
     { "_legacy_new", f_legacy_new, METH_VARARGS, "_legacy_new(dtype, args) -> Tensor" },
     { NULL }
 };

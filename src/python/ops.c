@@ -1112,6 +1112,21 @@ static PyObject *op_repr(PyObject *o)
         return PyUnicode_FromFormat("<method '%s' of '%s.Tensor' objects>", n->name, py_prefix);
     return PyUnicode_FromFormat("<built-in function %s>", n->name);
 }
+/* ">>> taper.sin(x) ...", as help() shows it: of a method that of the function. Generated (tools/gendocs_examples.py). */
+static void add_example(strbuf *b, const op_name *n, const char *space)
+{
+    PyObject *m = PyImport_ImportModule("taper._op_examples"),
+             *all = m ? PyObject_GetAttrString(m, "EXAMPLES") : NULL,
+             *key = PyUnicode_FromFormat(*space ? "taper.%s.%s" : "taper.%s%s", space, n->name),
+             *text = all && key && PyDict_Check(all) ? PyDict_GetItemWithError(all, key) : NULL;
+    const char *s = text ? PyUnicode_AsUTF8(text) : NULL;
+    if (s)
+        strbuf_adds(b, "\n\nExample:\n\n", s, "\n", NULL);
+    PyErr_Clear();
+    Py_XDECREF(key);
+    Py_XDECREF(all);
+    Py_XDECREF(m);
+}
 static PyObject *op_get(PyObject *o, void *what)
 {
     const op_name *n = ((PyOp *)o)->name;
@@ -1131,6 +1146,7 @@ static PyObject *op_get(PyObject *o, void *what)
         }
         for (int i = 0; i < n->nrow; i++)
             strbuf_addf(&b, "\naten::%s", op_row_of((op_id)n->row[i])->schema_text);
+        add_example(&b, n, Py_TYPE(o) == &PyOpMethod_Type ? "" : n->space);
         PyObject *d = PyUnicode_FromString(strbuf_str(&b));
         strbuf_free(&b);
         return d;

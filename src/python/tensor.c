@@ -813,28 +813,32 @@ static PySequenceMethods sequence = { .sq_contains = py_tensor_contains };
 static PyBufferProcs buffer = { .bf_getbuffer = py_tensor_getbuffer,
                                 .bf_releasebuffer = py_tensor_releasebuffer };
 
-PyTypeObject PyTensor_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.Tensor",
-                               .tp_basicsize = sizeof(PyTensor),
-                               .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-                               .tp_dealloc = tensor_dealloc,
-                               .tp_traverse = tensor_traverse,
-                               .tp_clear = tensor_clear,
-                               .tp_finalize = tensor_finalize,
-                               .tp_dictoffset = offsetof(PyTensor, dict),
-                               .tp_weaklistoffset = offsetof(PyTensor, weakrefs),
-                               .tp_getset = getset,
-                               .tp_methods = methods,
-                               .tp_as_number = &number,
-                               .tp_as_mapping = &mapping,
-                               .tp_as_sequence = &sequence,
-                               .tp_as_buffer = &buffer,
-                               .tp_iter = py_tensor_iter,
-                               .tp_new = py_tensor_pynew,
-                               .tp_init = py_tensor_pyinit,
-                               .tp_repr = py_tensor_repr,
-                               .tp_richcompare = compare,
-                               .tp_hash = hash,
-                               .tp_doc = "A multi-dimensional array of one element type." };
+PyTypeObject PyTensor_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.Tensor",
+    .tp_basicsize = sizeof(PyTensor),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_dealloc = tensor_dealloc,
+    .tp_traverse = tensor_traverse,
+    .tp_clear = tensor_clear,
+    .tp_finalize = tensor_finalize,
+    .tp_dictoffset = offsetof(PyTensor, dict),
+    .tp_weaklistoffset = offsetof(PyTensor, weakrefs),
+    .tp_getset = getset,
+    .tp_methods = methods,
+    .tp_as_number = &number,
+    .tp_as_mapping = &mapping,
+    .tp_as_sequence = &sequence,
+    .tp_as_buffer = &buffer,
+    .tp_iter = py_tensor_iter,
+    .tp_new = py_tensor_pynew,
+    .tp_init = py_tensor_pyinit,
+    .tp_repr = py_tensor_repr,
+    .tp_richcompare = compare,
+    .tp_hash = hash,
+    .tp_doc = "A multi-dimensional array of one element type.\n\n>>> x = taper.tensor([[1.0, 2.0], [3.0, "
+              "4.0]])\n>>> x.shape, x.dtype, x.device\n(taper.Size([2, 2]), taper.float32, "
+              "device(type='cpu'))\n>>> x @ x + 1\ntensor([[ 8., 11.],\n        [16., 23.]])\n"
+};
 
 int py_tensor_add_methods(PyMethodDef *d)
 {

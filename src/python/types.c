@@ -81,13 +81,15 @@ static PyMethodDef dtype_methods[] = { { "__reduce__", dtype_reduce, METH_NOARGS
                                        { "to_complex", dtype_to_complex, METH_NOARGS,
                                          "the type of numbers with such parts" },
                                        { NULL } };
-PyTypeObject PyDtype_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.dtype",
-                              .tp_basicsize = sizeof(PyDtype),
-                              .tp_flags = Py_TPFLAGS_DEFAULT,
-                              .tp_repr = dtype_repr,
-                              .tp_getset = dtype_getset,
-                              .tp_methods = dtype_methods,
-                              .tp_doc = "An element type, such as taper.float32." };
+PyTypeObject PyDtype_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.dtype",
+    .tp_basicsize = sizeof(PyDtype),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_repr = dtype_repr,
+    .tp_getset = dtype_getset,
+    .tp_methods = dtype_methods,
+    .tp_doc = "An element type, such as taper.float32.\n\n>>> taper.float32.itemsize\n4\n"
+};
 
 PyObject *py_dtype(dtype dt) { return dtypes[dt]; }
 
@@ -226,18 +228,20 @@ static PyMethodDef device_methods[] = { { "__reduce__", device_reduce, METH_NOAR
                                         { "__enter__", device_enter, METH_NOARGS, NULL },
                                         { "__exit__", device_exit, METH_VARARGS, NULL },
                                         { NULL } };
-PyTypeObject PyDevice_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.device",
-                               .tp_basicsize = sizeof(PyDevice),
-                               .tp_flags = Py_TPFLAGS_DEFAULT,
-                               .tp_new = device_new,
-                               .tp_call = device_call,
-                               .tp_str = device_str,
-                               .tp_repr = device_repr,
-                               .tp_richcompare = device_cmp,
-                               .tp_hash = device_hash,
-                               .tp_getset = device_getset,
-                               .tp_methods = device_methods,
-                               .tp_doc = "Where a tensor lives: device('cpu')." };
+PyTypeObject PyDevice_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.device",
+    .tp_basicsize = sizeof(PyDevice),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = device_new,
+    .tp_call = device_call,
+    .tp_str = device_str,
+    .tp_repr = device_repr,
+    .tp_richcompare = device_cmp,
+    .tp_hash = device_hash,
+    .tp_getset = device_getset,
+    .tp_methods = device_methods,
+    .tp_doc = "Where a tensor lives: device('cpu').\n\n>>> taper.device('cpu').type\n'cpu'\n"
+};
 
 /* ---- memory formats and layouts ---- */
 static PyObject *enum_repr(PyObject *o)
@@ -319,12 +323,14 @@ static PyObject *size_reduce(PyObject *o, PyObject *unused)
 static PyMethodDef size_methods[] = { { "numel", size_numel, METH_NOARGS, "product of the sizes" },
                                       { "__reduce__", size_reduce, METH_NOARGS, NULL },
                                       { NULL } };
-static PyType_Slot size_slots[] = { { Py_tp_repr, size_repr },
-                                    { Py_tp_methods, size_methods },
-                                    { Py_sq_concat, size_concat },
-                                    { Py_mp_subscript, size_subscript },
-                                    { Py_tp_doc, "The shape of a tensor: a tuple of sizes." },
-                                    { 0, NULL } };
+static PyType_Slot size_slots[] = {
+    { Py_tp_repr, size_repr },
+    { Py_tp_methods, size_methods },
+    { Py_sq_concat, size_concat },
+    { Py_mp_subscript, size_subscript },
+    { Py_tp_doc, "The shape of a tensor: a tuple of sizes.\n\n>>> taper.zeros(2, 3).shape.numel()\n6\n" },
+    { 0, NULL }
+};
 static PyType_Spec size_spec = { "taper.Size", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, size_slots };
 
 PyObject *py_size(int ndim, const symint *size)
@@ -443,14 +449,17 @@ static PyMethodDef gen_methods[] = {
     { NULL }
 };
 static PyGetSetDef gen_getset[] = { { "device", gen_device, NULL, "always cpu", NULL }, { NULL } };
-PyTypeObject PyRng_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.Generator",
-                            .tp_basicsize = sizeof(PyRng),
-                            .tp_flags = Py_TPFLAGS_DEFAULT,
-                            .tp_new = gen_pynew,
-                            .tp_dealloc = gen_dealloc,
-                            .tp_methods = gen_methods,
-                            .tp_getset = gen_getset,
-                            .tp_doc = "A source of random numbers with its own seed." };
+PyTypeObject PyRng_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.Generator",
+    .tp_basicsize = sizeof(PyRng),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = gen_pynew,
+    .tp_dealloc = gen_dealloc,
+    .tp_methods = gen_methods,
+    .tp_getset = gen_getset,
+    .tp_doc = "A source of random numbers with its own seed.\n\n>>> g = "
+              "taper.Generator().manual_seed(1)\n>>> taper.rand(2, generator=g).shape\ntaper.Size([2])\n"
+};
 
 /* Under the torch alias types, dtypes and messages print torch's names, and its environment variables count.
  */

@@ -8,6 +8,8 @@ static const struct {
 } artifact_titles[] = {
     { "fusion", "Fusion decisions: which operations share a kernel, and why not" },
     { "schedule", "Schedule: the order in which kernels run" },
+    { "rewrites", "Rewrites, step by step" },
+    { "memory", "Memory: what is alive at each step" },
     { "fx_graph_cache_hit", "Kernel cache: every kernel was there already" },
     { "fx_graph_cache_miss", "Kernel cache: kernels that had to be compiled" },
     { "fx_graph_runnable", "The graph as a program of its own" },
@@ -95,6 +97,7 @@ static int stage_of(const rp_rec *r)
                                          "fx_graph_runnable",
                                          "make_fx_fail_partial",
                                          "before_joint_graph",
+                                         "rewrites",
                                          "graph_dump",
                                          "after_joint_graph",
                                          "aot_joint_graph",
@@ -107,6 +110,7 @@ static int stage_of(const rp_rec *r)
                                          "inductor_post_grad_graph",
                                          "fusion",
                                          "schedule",
+                                         "memory",
                                          "inductor_output_code",
                                          "fx_graph_cache_miss",
                                          "fx_graph_cache_hit" };
@@ -153,7 +157,7 @@ static void record(page *p, const rp_compile *c, const rp_rec *r)
         strbuf_add(o, "<p class=\"dim\">The same text as <b>");
         esc(p, rp_title(r->same));
         strbuf_addf(o, "</b> (trace line %lld).</p>\n", (long long)r->same->line);
-    } else if (!kernel_cache(p, r)) {
+    } else if (!kernel_cache(p, r) && !page_memory(p, r) && !page_rewrites(p, r)) {
         picture_of(p, c, r);
         show(p, r->text, r->line);
     }

@@ -234,19 +234,11 @@ static void compare(const part *whole, int depth)
         cut_compare(&x, depth);
 }
 
-static void side_by_side(page *p, report *rb, rp_text ta, rp_text tb)
+void page_side(page *p, const strbuf *a, const strbuf *b)
 {
-    strbuf a = { 0 }, b = { 0 };
     lines la = { 0 }, lb = { 0 };
-    if (p->shown > RP_PAGE) {
-        strbuf_add(&p->o, "<p class=\"dim\">Left out to keep this page usable.</p>\n");
-        return;
-    }
-    load(p->r, ta, &a);
-    load(rb, tb, &b);
-    p->shown += a.n + b.n;
-    split(&la, &a);
-    split(&lb, &b);
+    split(&la, a);
+    split(&lb, b);
     uint8_t *ka = mem_zalloc(la.n + 1), *kb = mem_zalloc(lb.n + 1);
     compare(&(part){ &la, &lb, ka, kb, 0, la.n, 0, lb.n }, 0);
     strbuf_add(&p->o, "<div class=\"side\">\n");
@@ -256,6 +248,19 @@ static void side_by_side(page *p, report *rb, rp_text ta, rp_text tb)
     free(kb);
     vec_free(&la);
     vec_free(&lb);
+}
+
+static void side_by_side(page *p, report *rb, rp_text ta, rp_text tb)
+{
+    strbuf a = { 0 }, b = { 0 };
+    if (p->shown > RP_PAGE) {
+        strbuf_add(&p->o, "<p class=\"dim\">Left out to keep this page usable.</p>\n");
+        return;
+    }
+    load(p->r, ta, &a);
+    load(rb, tb, &b);
+    p->shown += a.n + b.n;
+    page_side(p, &a, &b);
     strbuf_free(&a);
     strbuf_free(&b);
 }

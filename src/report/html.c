@@ -789,6 +789,7 @@ static void whole(page *p)
     strbuf_add(&p->o,
                "<nav><a href=\"#overview\">Overview</a><a href=\"#stacks\">Where compiles came from</a>"
                "<a href=\"#breaks\">Graph breaks and errors</a><a href=\"#recompiles\">Recompiles</a>"
+               "<a href=\"#source\">Your code</a>"
                "<a href=\"#regions\">What calls cost</a><a href=\"#cache\">Disk cache</a><a "
                "href=\"#timeline\">Timeline</a><a "
                "href=\"#ledger\">Ledger</a>"
@@ -798,6 +799,7 @@ static void whole(page *p)
     stacks(p);
     breaks(p);
     recompiles(p);
+    page_source(p);
     regions(p);
     cache(p);
     timeline(p);

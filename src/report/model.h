@@ -20,6 +20,8 @@ enum {
     RP_COMPILES = 20000,    /* compiles that are shown */
     RP_RECS = 256,          /* records of one compile */
     RP_SYMBOLS = 256,       /* symbols of one compile */
+    RP_SOURCES = 20000,     /* functions whose source is shown */
+    RP_LINES = 500000,      /* lines of the program that are known to be in graphs */
 };
 
 typedef struct rp_text { /* a piece of a trace file */
@@ -101,6 +103,12 @@ typedef struct rp_place { /* a graph break, however many compiles ended at it */
     bool loop;            /* reached again by what runs behind it */
 } rp_place;
 
+typedef struct rp_source { /* a traced function */
+    const char *file, *name;
+    int64_t line;
+    rp_text text; /* JSON with its lines */
+} rp_source;
+
 typedef struct rp_file {
     const char *name, *path; /* path NULL: text is in memory */
     const char *text;
@@ -122,7 +130,10 @@ struct report {
     VEC(rp_compile *) compiles;
     VEC(rp_ledger) ledger;
     VEC(rp_place) places; /* in the order in which they were met */
-    map by_id;            /* "file/id" -> rp_compile */
+    VEC(rp_source) sources;
+    map source_known; /* "file:line" and digest of those */
+    map in_graph;     /* "file:line" of lines that became part of a graph */
+    map by_id;        /* "file/id" -> rp_compile */
     VEC(rp_skip) skips;
     int64_t nskip, nmd5, nrecord, ndropped; /* ndropped: compiles beyond RP_COMPILES */
     map unknown;                            /* event name -> count */
@@ -194,6 +205,12 @@ void page_tag(page *p, const report *r, size_t i, const char *anchor);
 void page_place(page *p, const char *func, const char *file, int64_t line);
 /* The picture of a graph; fused: the fusion decisions made about it, or NULL. */
 void page_picture(page *p, const char *text, size_t n, const char *fused, size_t nfused);
+void page_line(page *p, const char *s, size_t n); /* one line of code, highlighted */
+void page_source(page *p);                        /* the section of the program's functions */
+bool page_memory(page *p,
+                 const rp_rec *r); /* the record "memory" as a plot; false: it is not the JSON we know */
+bool page_rewrites(page *p, const rp_rec *r); /* the record "rewrites", step by step; false as above */
+void page_side(page *p, const strbuf *a, const strbuf *b); /* two texts side by side, what differs marked */
 void page_compiles(page *p);
 void page_next(page *p, const rp_counts *n); /* what to do next */
 void page_diff(page *p, report *b);          /* p->r is the first trace, b the second */

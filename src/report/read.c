@@ -31,6 +31,7 @@ typedef struct reader {
     arena tmp;            /* the envelope at hand */
     const json_val *env;  /* NULL: no record is open */
     const json_val *said; /* has_payload of it */
+    bool captured;        /* its payload is a captured graph */
     double time;
     int64_t at;              /* line of the envelope */
     rp_text envelope, lines; /* where the JSON and the payload lie */
@@ -528,6 +529,45 @@ static void on_phase(reader *rd)
         f->open.n--;
 }
 
+/* {"file": ..., "name": ..., "line": 18, "lines": [...]}: a function of the program, as it was traced. */
+static void on_source(reader *rd)
+{
+    report *r = rd->r;
+    tp_err e = { 0 };
+    const json_val *v = json_parse(&rd->tmp, strbuf_str(&rd->payload), rd->payload.n, &e);
+    const char *file = json_cstr(json_get(v, "file"));
+    if (!file || !json_is(json_get(v, "lines"), JSON_arr)) {
+        skip(rd, rd->at, "a source record that is not the JSON it should be");
+        return;
+    }
+    int64_t line = json_i64(json_get(v, "line"), 0);
+    const char *key = arena_printf(&rd->tmp, "%s:%lld %s", file, (long long)line, rd->md5);
+    private_text(rd, json_get(v, "file"));
+    private_text(rd, json_get(v, "name"));
+    if (r->sources.n >= RP_SOURCES || map_get(&r->source_known, key)) /* other ranks have the same */
+        return;
+    map_put(&r->source_known, key, (void *)1);
+    vec_push(&r->sources, ((rp_source){ keep_n(r, file, strlen(file)), keep_or(r, json_get(v, "name"), "?"),
+                                        line, rd->lines }));
+}
+
+static void line_in_graph(report *r, const char *at, size_t n)
+{
+    if (r->in_graph.n < RP_LINES)
+        map_putn(&r->in_graph, at, n, (void *)1);
+}
+
+/* "calls" of a captured graph: {"file": [lines]}, those that called what became part of it. */
+static void on_calls(reader *rd, const json_val *m)
+{
+    for (size_t i = 0; json_is(m, JSON_obj) && i < m->n; i++)
+        for (size_t k = 0; json_is(&m->members[i].val, JSON_arr) && k < m->members[i].val.n; k++) {
+            const char *at = arena_printf(&rd->tmp, "%s:%lld", m->members[i].key,
+                                          (long long)json_i64(&m->members[i].val.at[k], 0));
+            line_in_graph(rd->r, at, strlen(at));
+        }
+}
+
 static void on_event(reader *rd, const char *event, const json_val *m)
 {
     if (!strcmp(event, "str")) {
@@ -541,6 +581,11 @@ static void on_event(reader *rd, const char *event, const json_val *m)
     for (size_t i = 0; i < COUNT(quiet); i++)
         if (!strcmp(event, quiet[i]))
             return;
+    const char *artifact = strcmp(event, "artifact") ? NULL : json_cstr(json_get(m, "name"));
+    if (artifact && !strcmp(artifact, "source")) { /* of no compile */
+        on_source(rd);
+        return;
+    }
     rp_compile *c = compile_of(rd);
     if (c->dropped)
         return;
@@ -549,6 +594,7 @@ static void on_event(reader *rd, const char *event, const json_val *m)
             if (!i) {
                 c->has_graph = true;
                 place_from_graph(rd, c);
+                on_calls(rd, json_get(m, "calls"));
             }
             c->has_guards |= !strcmp(event, "dynamo_cpp_guards_str");
             const char *file = json_cstr(json_get(m, "filename"));
@@ -622,6 +668,25 @@ static void close_record(reader *rd)
     arena_free(&rd->tmp);
 }
 
+/* "        # File: model.py:12 in forward, code: ...": that line is part of the graph. */
+static void graph_line(reader *rd, const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && s[i] == ' ')
+        i++;
+    if (n - i < 8 || memcmp(s + i, "# File: ", 8))
+        return;
+    s += i + 8;
+    n -= i + 8;
+    const char *in = memmem(s, n, " in ", 4), *code = memmem(s, n, ", code: ", 8);
+    for (const char *next = in;
+         next && (!code || next < code); /* the last one before the code: paths hold spaces, too */
+         next = memmem(next + 4, n - (size_t)(next + 4 - s), " in ", 4))
+        in = next;
+    if (in)
+        line_in_graph(rd->r, s, (size_t)(in - s));
+}
+
 static void on_payload(reader *rd, const char *s, size_t n, int64_t next)
 {
     if (!rd->said) {
@@ -636,6 +701,8 @@ static void on_payload(reader *rd, const char *s, size_t n, int64_t next)
         rd->lines = (rp_text){ rd->file, rd->off, 0 };
     digest_add(&rd->sum, s + 1, n - 1);
     rp_private_line(rd->r, s + 1, n - 1);
+    if (rd->captured)
+        graph_line(rd, s + 1, n - 1);
     if (rd->payload.n < RP_HEAD)
         strbuf_addn(&rd->payload, s + 1, MIN(n - 1, RP_HEAD - rd->payload.n));
     rd->lines.n = next - rd->lines.off;
@@ -687,6 +754,7 @@ static void on_line(reader *rd, const char *s, size_t n, int64_t next)
     rd->env = env;
     rp_private_line(rd->r, json, (size_t)(s + n - json));
     rd->said = json_get(env, "has_payload");
+    rd->captured = rd->said && json_get(env, "dynamo_output_graph");
     rd->at = rd->line;
     rd->envelope = (rp_text){ rd->file, rd->off + (json - s), (int64_t)(s + n - json) };
     rd->lines = (rp_text){ rd->file, next, 0 };
@@ -903,6 +971,9 @@ void report_free(report *r)
     for (size_t i = 0; i < r->places.n; i++)
         vec_free(&r->places.at[i].at);
     vec_free(&r->places);
+    vec_free(&r->sources);
+    map_free(&r->source_known);
+    map_free(&r->in_graph);
     vec_free(&r->skips);
     map_free(&r->by_id);
     map_free(&r->unknown);

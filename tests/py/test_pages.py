@@ -1,5 +1,7 @@
 """docs/tutorial.md, coming-from-pytorch.md and checkpoints.md are run from top to bottom: a block after a line with a file name is that file, console
-blocks are commands with their whole output. "..." stands for any text in a line, or for any lines."""
+blocks are commands with their whole output. "..." stands for any text in a line, or for any lines.
+
+TAPER_TEST_VENV=DIR runs them with what is installed in that virtual environment instead of this tree."""
 import os
 import re
 import shutil
@@ -10,6 +12,8 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("TAPER_BUILD") or os.path.join(ROOT, "build")
+VENV = os.environ.get("TAPER_TEST_VENV")
+PYTHON = os.path.join(os.path.abspath(VENV), "bin", "python") if VENV else sys.executable
 
 
 def read(name):
@@ -36,11 +40,11 @@ def fits(want, got):
 
 def run_page(name):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TAPER_", "TORCH"))}
-    env["PYTHONPATH"] = os.path.join(ROOT, "python")
+    env["PYTHONPATH"] = "" if VENV else os.path.join(ROOT, "python")
     with tempfile.TemporaryDirectory() as d:
         d = os.path.realpath(d)
         os.mkdir(os.path.join(d, "bin"))
-        for command, path in (("python", sys.executable), ("taper", os.path.join(BUILD, "taper"))):
+        for command, path in (("python", PYTHON), ("taper", os.path.join(os.path.dirname(PYTHON) if VENV else BUILD, "taper"))):
             with open(os.path.join(d, "bin", command), "w") as f:
                 f.write(f'#!/bin/sh\nexec "{path}" "$@"\n')
             os.chmod(os.path.join(d, "bin", command), 0o755)
@@ -61,7 +65,7 @@ def run_page(name):
                     assert fits(want, out), f"{name}: $ {line}\nwanted:\n" + "\n".join(want) + f"\ngot:\n{out}\n{p.stderr}"
                     commands += 1
             elif kind == "python":
-                p = subprocess.run([sys.executable, "-c", text], cwd=os.path.join(d, "here"), env=env, capture_output=True, text=True)
+                p = subprocess.run([PYTHON, "-c", text], cwd=os.path.join(d, "here"), env=env, capture_output=True, text=True)
                 assert p.returncode == 0, p.stderr
                 after = read(name).split(text, 1)[1]
                 said = re.match(r"```\n\nprints `([^`]+)`", after)

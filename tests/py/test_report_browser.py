@@ -210,3 +210,29 @@ scaled(taper.ones(3, 4))
         page.eval("document.querySelector('#timeline .zoom button').click();1")
         assert page.eval("document.querySelector('.tl').style.getPropertyValue('--z')") == "1.5"
         assert not page.console, page.console
+
+
+def test_source_memory_and_rewrites_in_every_width():
+    import test_report_source as source
+    with pages.Trace(source.PROGRAM + source.REWRITTEN, TAPER_DTRACE=None) as t:
+        t.report()
+        for width in (390, 1280, 1920):
+            for dark in (False, True):
+                page = browser().open(os.path.join(t.dir, "out.html"), width, 1000, dark=dark)
+                page.click("#o")
+                assert page.eval("document.documentElement.scrollWidth") <= width and not page.console, (width, page.console)
+                out = page.eval("[].filter.call(document.querySelectorAll('.src li.note,.mem'),function(e){var r=e.getBoundingClientRect();return r.right>innerWidth||r.width<200;}).length")
+                assert out == 0, (width, out)
+                shot(page, f"source{width}{'dark' if dark else ''}.png", selector="#source")
+        page.click("#f")
+        page.eval("location.hash='#source'")
+        page.eval("[].forEach.call(document.querySelectorAll('.walk'),function(e){for(;e;e=e.parentElement)if(e.tagName==='DETAILS')e.open=true;});1")
+        opened = "[].map.call(document.querySelector('.walk').querySelectorAll('.step'),function(e){return e.open?1:0;})"
+        press = "[].filter.call(document.querySelectorAll('.zoom button'),function(b){return b.textContent.indexOf('%s')>=0;})[0].click();1"
+        first = page.eval(opened)
+        assert sum(first) == 0 and len(first) >= 3, first
+        for word, at in (("next", 0), ("next", 1), ("previous", 0), ("previous", 0)):
+            page.eval(press % word)
+            now = page.eval(opened)
+            assert sum(now) == 1 and now[at] == 1, (word, now)
+        assert not page.console, page.console

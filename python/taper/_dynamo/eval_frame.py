@@ -123,7 +123,12 @@ def _wrap(fn, make):
 
 
 def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False):
-    """Capture a function, module or other callable, and run what was captured with a backend."""
+    """Capture a function, module or other callable, and run what was captured with a backend.
+
+    >>> f = taper.compiler.compile(lambda x: x.sin() + 1)
+    >>> f(taper.zeros(2))
+    tensor([1., 1.])
+    """
     if model is None:
         return lambda m: compile(m, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
     if mode is not None and options is not None:
@@ -177,7 +182,10 @@ def optimize_assert(backend="eager", **kwargs):
 
 
 def reset():
-    """Forget everything captured so far."""
+    """Forget everything captured so far.
+
+    >>> taper.compiler.reset()
+    """
     _C._capture_reset()
     from .utils import counters
     counters.clear()
@@ -203,7 +211,12 @@ class _Disabled:
 
 
 def disable(fn=None, recursive=True, *, reason=None):
-    """Never capture this function (recursive: nor what it calls)."""
+    """Never capture this function (recursive: nor what it calls).
+
+    >>> f = taper.compiler.disable(lambda x: x + 1)
+    >>> f(taper.ones(2))
+    tensor([2., 2.])
+    """
     if fn is None:
         return lambda f: disable(f, recursive, reason=reason)
     if _is_module(fn):
@@ -218,7 +231,12 @@ def disable(fn=None, recursive=True, *, reason=None):
 
 
 def graph_break(msg=""):
-    """End the graph here."""
+    """End the graph here.
+
+    >>> f = taper.compile(lambda x: (taper.compiler.graph_break(), x + 1)[1])
+    >>> f(taper.ones(2))
+    tensor([2., 2.])
+    """
 
 
 _role(graph_break, "graph_break")
@@ -232,7 +250,11 @@ _role(skip_frame, "skip_frame")
 
 
 def is_compiling():
-    """Whether this code is part of a compiled function: captured, or one of its plain steps."""
+    """Whether this code is part of a compiled function: captured, or one of its plain steps.
+
+    >>> taper.compiler.is_compiling()
+    False
+    """
     return _C._capture_compiling()
 
 
@@ -244,7 +266,12 @@ def is_dynamo_supported():
 
 
 def allow_in_graph(fn):
-    """Call fn with fake tensors while tracing instead of looking inside."""
+    """Call fn with fake tensors while tracing instead of looking inside.
+
+    >>> f = taper.compiler.allow_in_graph(lambda x: x + 1)
+    >>> f(taper.ones(2))
+    tensor([2., 2.])
+    """
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(f) for f in fn]
     if not callable(fn):
@@ -266,14 +293,27 @@ nonstrict_trace = allow_in_graph
 
 
 def assume_constant_result(fn):
-    """Call fn once while tracing and keep what it returned."""
+    """Call fn once while tracing and keep what it returned.
+
+    >>> f = taper.compiler.assume_constant_result(lambda: 3)
+    >>> f()
+    3
+    """
     _role(fn, "const")
     return fn
 
 
 def substitute_in_graph(original, *, can_constant_fold_through=False, skip_signature_check=False,
                         is_embedded_type=False):
-    """While tracing, calls of original (a builtin) are calls of the decorated function, which is followed."""
+    """While tracing, calls of original (a builtin) are calls of the decorated function, which is followed.
+
+    >>> import operator
+    >>> @taper.compiler.substitute_in_graph(operator.countOf)
+    ... def count_of(a, b, /):
+    ...     return sum(1 for x in a if x == b)
+    >>> taper.compile(lambda x: x + operator.countOf([1, 2, 1], 1))(taper.ones(2))
+    tensor([3., 3.])
+    """
     if not callable(original):
         raise TypeError(f"substitute_in_graph expects a function but got {type(original)!r}")
 

@@ -21,7 +21,11 @@ def _single(pred, what):
 
 
 def cond(pred, true_fn, false_fn, operands=()):
-    """true_fn(*operands) where pred holds, else false_fn(*operands). Captured, both are in the graph."""
+    """true_fn(*operands) where pred holds, else false_fn(*operands). Captured, both are in the graph.
+
+    >>> taper.cond(taper.tensor(True), lambda x: x + 1, lambda x: x - 1, (taper.ones(2),))
+    tensor([2., 2.])
+    """
     if not callable(true_fn) or not callable(false_fn):
         raise RuntimeError("cond() takes two functions")
     if not isinstance(operands, (tuple, list)):
@@ -30,7 +34,11 @@ def cond(pred, true_fn, false_fn, operands=()):
 
 
 def while_loop(cond_fn, body_fn, carried_inputs):
-    """carried = body_fn(*carried) as long as cond_fn(*carried) holds; returns what is carried then, as a tuple."""
+    """carried = body_fn(*carried) as long as cond_fn(*carried) holds; returns what is carried then, as a tuple.
+
+    >>> taper.while_loop(lambda i: i < 3, lambda i: (i + 1,), (taper.tensor(0),))
+    (tensor(3),)
+    """
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError("while_loop() takes two functions")
     if not isinstance(carried_inputs, (tuple, list)):

@@ -44,7 +44,12 @@ class _Mode:
 
 
 class no_grad(_Mode):
-    """Record nothing: with taper.no_grad(): ..."""
+    """Record nothing: with taper.no_grad(): ...
+
+    >>> with_grad = taper.ones(2, requires_grad=True)
+    >>> taper.no_grad()(lambda: (with_grad * 2).requires_grad)()
+    False
+    """
 
     def __new__(cls, orig_func=None):
         self = super().__new__(cls)
@@ -61,7 +66,11 @@ class no_grad(_Mode):
 
 
 class enable_grad(_Mode):
-    """Record again inside no_grad."""
+    """Record again inside no_grad.
+
+    >>> taper.enable_grad()(lambda: taper.is_grad_enabled())()
+    True
+    """
 
     def __new__(cls, orig_func=None):
         self = super().__new__(cls)
@@ -99,7 +108,11 @@ class set_grad_enabled(_Mode):
 
 
 class inference_mode(_Mode):
-    """no_grad, and the tensors made inside can never be recorded."""
+    """no_grad, and the tensors made inside can never be recorded.
+
+    >>> taper.inference_mode()(lambda: taper.is_inference_mode_enabled())()
+    True
+    """
 
     def __new__(cls, mode=True):
         self = super().__new__(cls)

@@ -11,6 +11,11 @@ is_dynamo_compiling = is_compiling
 
 
 def is_exporting():
+    """Is the code that asks being exported? Never: export captures as compile does.
+
+    >>> taper.compiler.is_exporting()
+    False
+    """
     return False
 
 
@@ -25,6 +30,11 @@ class set_stance:
     aot_eager_then_compile  the same with backend aot_eager for the first call
 
     force_backend=          a backend in place of every other one (with the default stance)
+
+    >>> f = taper.compile(lambda x: x + 1)
+    >>> with taper.compiler.set_stance("force_eager"):
+    ...     f(taper.ones(2))
+    tensor([2., 2.])
     """
     _NAMES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile")
 
@@ -68,7 +78,14 @@ _C._capture_role(is_exporting, "false")
 
 
 class Row(tuple):
-    """One line of the ledger."""
+    """One line of the ledger.
+
+    >>> f = taper.compile(lambda x: x + 1)
+    >>> f(taper.ones(2))
+    tensor([2., 2.])
+    >>> taper.compiler.ledger()[-1].runs
+    1
+    """
     _fields = ("function", "file", "first_line", "line", "frame_id", "ops", "runs", "native_runs", "reason", "compile_id")
 
     def __getattr__(self, name):
@@ -87,7 +104,11 @@ class Row(tuple):
 
 
 class Ledger(list):
-    """The lines of ledger(); notebooks show them as a table."""
+    """The lines of ledger(); notebooks show them as a table.
+
+    >>> isinstance(taper.compiler.ledger(), taper.compiler.Ledger)
+    True
+    """
 
     def _repr_html_(self):
         from ..notebook import html_table
@@ -96,19 +117,34 @@ class Ledger(list):
 
 
 def doctor(fn, *args, **kwargs):
-    """taper doctor on one call of a function or module: what is wrong in one sentence, and the rest by name (docs/debugging.md)."""
+    """taper doctor on one call of a function or module: what is wrong in one sentence, and the rest by name (docs/debugging.md).
+
+    >>> taper.compiler.doctor(model, x)  # doctest: +SKIP
+    No fault found: ...
+    """
     from .._dynamo.doctor import doctor as examine
     return examine(fn, *args, **kwargs)
 
 
 def survey(fn):
-    """survey(fn)(*args): every graph break, skipped frame, likely recompilation and side effect of one call, with a fix for each."""
+    """survey(fn)(*args): every graph break, skipped frame, likely recompilation and side effect of one call, with a fix for each.
+
+    >>> taper.compiler.survey(lambda x: x.sin() + 1)(taper.ones(2)).breaks
+    []
+    """
     from .._dynamo.reports import survey
     return survey(fn)
 
 
 def ledger():
-    """For each code object what ran compiled, eager or skipped, how often and why."""
+    """For each code object what ran compiled, eager or skipped, how often and why.
+
+    >>> f = taper.compile(lambda x: x + 1)
+    >>> f(taper.ones(2))
+    tensor([2., 2.])
+    >>> [row.ops for row in taper.compiler.ledger() if row.runs][-1]
+    1
+    """
     return Ledger(Row(r) for r in _C._capture_ledger())
 
 
@@ -125,6 +161,9 @@ def metrics():
      "stages_us": time of all compiles by stage; "compile_us", "kernels", "library_calls", "bytes_moved": sums}
 
     The newest 1024 compiles are kept. eager_call_us is measured when TAPER_PROFILE=1 or config.profile is on, else None.
+
+    >>> taper.compiler.metrics()["kernels"] >= 0
+    True
     """
     import json
     compiles, regions = ([json.loads(t) for t in texts] for texts in _C._capture_metrics())
@@ -137,5 +176,8 @@ def metrics():
 
 
 def reset_metrics():
-    """Forget the compiles that metrics() lists."""
+    """Forget the compiles that metrics() lists.
+
+    >>> taper.compiler.reset_metrics()
+    """
     _C._capture_metrics_clear()

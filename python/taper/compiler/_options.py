@@ -16,12 +16,20 @@ def _words(values):
 
 
 def list_options():
-    """Names of everything that options= may contain."""
+    """Names of everything that options= may contain.
+
+    >>> "max_autotune" in taper.compiler.list_options()
+    True
+    """
     return [name for name, *_ in _C._options()]
 
 
 def list_mode_options(mode=None, dynamic=None):
-    """What each mode sets, or what one of them sets."""
+    """What each mode sets, or what one of them sets.
+
+    >>> "default" in taper.compiler.list_mode_options()
+    True
+    """
     if mode is None:
         return {m: dict(o) for m, o in MODES.items()}
     if mode not in MODES:

@@ -34,7 +34,34 @@ def _into(input, fn):
 
 
 def relu(input, inplace=False):
+    """max(0, x)
+
+    >>> F.relu(taper.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
     return input.relu_() if inplace else taper.relu(input)
+
+
+# What activations make of -1 and 2, for their docstrings.
+_PRINTED = {
+    "celu": "tensor([-0.6321,  2.0000])",
+    "elu": "tensor([-0.6321,  2.0000])",
+    "hardsigmoid": "tensor([0.3333, 0.8333])",
+    "hardswish": "tensor([-0.3333,  1.6667])",
+    "hardtanh": "tensor([-1.,  1.])",
+    "leaky_relu": "tensor([-0.0100,  2.0000])",
+    "mish": "tensor([-0.3034,  1.9440])",
+    "relu6": "tensor([0., 2.])",
+    "selu": "tensor([-1.1113,  2.1014])",
+    "silu": "tensor([-0.2689,  1.7616])",
+    "threshold": "tensor([9., 2.])",
+}
+
+
+def _shown(name, suffix=""):
+    more = ", 0.5, 9.0" if name == "threshold" else ", 0.1, 0.1" if name == "rrelu" else ""
+    printed = {"relu": "tensor([0., 2.])", "rrelu": "tensor([-0.1000,  2.0000])"}.get(name) or _PRINTED[name]
+    return f"\n\n>>> F.{name}{suffix}(taper.tensor([-1.0, 2.0]){more})\n{printed}\n"
 
 
 def _act(name, *params):
@@ -56,7 +83,7 @@ def _act(name, *params):
         return _into(input, lambda x: _call(name, x, *vals)) if inplace else _call(name, input, *vals)
 
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"{name}(input, {''.join(f'{p}={d}, ' for p, d in params)}inplace=False)"
+    f.__doc__ = f"{name}(input, {''.join(f'{p}={d}, ' for p, d in params)}inplace=False)" + _shown(name)
     return f
 
 
@@ -74,6 +101,11 @@ threshold = _act("threshold", ("threshold", 0.0), ("value", 0.0))
 
 
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    """leaky_relu with a slope that is drawn in training, and the mean of its bounds otherwise.
+
+    >>> F.rrelu(taper.tensor([-1.0, 2.0]), 0.1, 0.3)
+    tensor([-0.2000,  2.0000])
+    """
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
@@ -84,30 +116,65 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
 
 
 def tanh(input):
+    """The hyperbolic tangent.
+
+    >>> F.tanh(taper.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.7616])
+    """
     return input.tanh()
 
 
 def sigmoid(input):
+    """1 / (1 + exp(-x))
+
+    >>> F.sigmoid(taper.tensor([0.0, 2.0]))
+    tensor([0.5000, 0.8808])
+    """
     return input.sigmoid()
 
 
 def tanhshrink(input):
+    """x - tanh(x)
+
+    >>> F.tanhshrink(taper.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.2384])
+    """
     return input - input.tanh()
 
 
 def softsign(input):
+    """x / (1 + abs(x))
+
+    >>> F.softsign(taper.tensor([-1.0, 3.0]))
+    tensor([-0.5000,  0.7500])
+    """
     return input / (input.abs() + 1)
 
 
 def logsigmoid(input):
+    """log(sigmoid(x))
+
+    >>> F.logsigmoid(taper.tensor([0.0]))
+    tensor([-0.6931])
+    """
     return _call("log_sigmoid", input)
 
 
 def softplus(input, beta=1, threshold=20):
+    """log(1 + exp(beta * x)) / beta
+
+    >>> F.softplus(taper.tensor([0.0, 2.0]))
+    tensor([0.6931, 2.1269])
+    """
     return _call("softplus", input, beta, threshold)
 
 
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """softmax(-x) along dim
+
+    >>> F.softmin(taper.tensor([0.0, 0.0]), dim=0)
+    tensor([0.5000, 0.5000])
+    """
     return softmax(-input, dim, dtype=dtype)
 
 
@@ -117,18 +184,33 @@ def _softmax_dim(name, ndim):
 
 
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """exp(x) divided by its sum along dim
+
+    >>> F.softmax(taper.tensor([0.0, 0.0]), dim=0)
+    tensor([0.5000, 0.5000])
+    """
     if dim is None:
         dim = _softmax_dim("softmax", input.dim())
     return taper.softmax(input, dim, dtype=dtype)
 
 
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """log(softmax(x)) along dim
+
+    >>> F.log_softmax(taper.tensor([0.0, 0.0]), dim=0)
+    tensor([-0.6931, -0.6931])
+    """
     if dim is None:
         dim = _softmax_dim("log_softmax", input.dim())
     return taper.log_softmax(input, dim, dtype=dtype)
 
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """A sample of a categorical distribution that gradients pass; hard=True makes it one-hot.
+
+    >>> F.gumbel_softmax(taper.zeros(2, 3), hard=True).sum(-1)
+    tensor([1., 1.])
+    """
     g = -taper.empty_like(logits).exponential_().log()
     y = taper.softmax((logits + g) / tau, dim)
     if not hard:
@@ -139,10 +221,20 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
+    """Divides by the p-norm along dim.
+
+    >>> F.normalize(taper.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+    """
     return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
 
 
 def glu(input, dim=-1):
+    """a * sigmoid(b), where a and b are the halves of the input along dim
+
+    >>> F.glu(taper.tensor([1.0, 2.0, 0.0, 0.0]))
+    tensor([0.5000, 1.0000])
+    """
     a, b = input.chunk(2, dim)
     return a * b.sigmoid()
 
@@ -154,6 +246,11 @@ def _check_p(p):
 
 
 def dropout(input, p=0.5, training=True, inplace=False):
+    """Zeros elements with probability p and divides the others by 1 - p, in training.
+
+    >>> F.dropout(taper.tensor([1.0, 2.0]), 0.5, training=False)
+    tensor([1., 2.])
+    """
     _check_p(p)
     return _into(input, lambda x: taper.dropout(x, p, training)) if inplace else taper.dropout(input, p, training)
 
@@ -165,26 +262,51 @@ def _feature_dropout(input, p, training, inplace):
 
 
 def dropout1d(input, p=0.5, training=True, inplace=False):
+    """Dropout of whole channels: (batch, channels, length).
+
+    >>> F.dropout1d(taper.ones(1, 2, 3), training=False).shape
+    taper.Size([1, 2, 3])
+    """
     if input.dim() == 2:
         return _feature_dropout(input.unsqueeze(0), p, training, False).squeeze(0)
     return _feature_dropout(input, p, training, inplace)
 
 
 def dropout2d(input, p=0.5, training=True, inplace=False):
+    """Dropout of whole channels: (batch, channels, height, width).
+
+    >>> F.dropout2d(taper.ones(1, 2, 3, 3), training=False).shape
+    taper.Size([1, 2, 3, 3])
+    """
     return _feature_dropout(input, p, training, inplace)
 
 
 def dropout3d(input, p=0.5, training=True, inplace=False):
+    """Dropout of whole channels: (batch, channels, depth, height, width).
+
+    >>> F.dropout3d(taper.ones(1, 2, 3, 3, 3), training=False).shape
+    taper.Size([1, 2, 3, 3, 3])
+    """
     return _feature_dropout(input, p, training, inplace)
 
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """Dropout that keeps mean and variance of what selu makes.
+
+    >>> F.alpha_dropout(taper.tensor([1.0, 2.0]), training=False)
+    tensor([1., 2.])
+    """
     _check_p(p)
     fn = lambda x: taper.alpha_dropout(x, p, training)  # noqa: E731
     return _into(input, fn) if inplace else fn(input)
 
 
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """alpha_dropout of whole channels.
+
+    >>> F.feature_alpha_dropout(taper.ones(1, 2, 3), training=False).shape
+    taper.Size([1, 2, 3])
+    """
     _check_p(p)
     fn = lambda x: taper.feature_alpha_dropout(x, p, training)  # noqa: E731
     return _into(input, fn) if inplace else fn(input)
@@ -192,6 +314,12 @@ def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
 
 # --- normalisation -------------------------------------------------------------------------------------------------
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    """Normalises each channel over the batch, or by running statistics.
+
+    >>> F.batch_norm(taper.tensor([[1.0], [3.0]]), None, None, training=True, eps=0.0)
+    tensor([[-1.],
+            [ 1.]])
+    """
     if training:
         n = 1
         for i, s in enumerate(input.shape):
@@ -203,22 +331,47 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """Normalises over the last dimensions (normalized_shape).
+
+    >>> F.layer_norm(taper.tensor([1.0, 3.0]), (2,), eps=0.0)
+    tensor([-1.,  1.])
+    """
     return taper.layer_norm(input, normalized_shape, weight, bias, eps, False)
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """Normalises groups of channels of each sample.
+
+    >>> F.group_norm(taper.tensor([[[1.0, 3.0]]]), 1, eps=0.0)
+    tensor([[[-1.,  1.]]])
+    """
     return taper.group_norm(input, num_groups, weight, bias, eps, False)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
+    """Divides by the root of the mean square over the last dimensions.
+
+    >>> F.rms_norm(taper.tensor([3.0, 3.0]), (2,), eps=0.0)
+    tensor([1., 1.])
+    """
     return taper.rms_norm(input, normalized_shape, weight, eps)
 
 
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+    """Normalises each channel of each sample.
+
+    >>> F.instance_norm(taper.tensor([[[1.0, 3.0]]]), eps=0.0)
+    tensor([[[-1.,  1.]]])
+    """
     return taper.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, False)
 
 
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    """Divides each channel by a power of the sum of squares of its neighbours.
+
+    >>> F.local_response_norm(taper.ones(1, 3, 2), 2).shape
+    taper.Size([1, 3, 2])
+    """
     if input.dim() < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")
     if not input.numel():
@@ -246,6 +399,12 @@ def _renorm_rows(weight, index, max_norm, norm_type):
 
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """Rows of a table, by their numbers.
+
+    >>> F.embedding(taper.tensor([1, 0]), taper.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[3., 4.],
+            [1., 2.]])
+    """
     if padding_idx is not None:
         n = weight.size(0)
         if padding_idx >= n or padding_idx < -n:
@@ -275,6 +434,11 @@ def _bags_of_one_length(input, weight, scale_grad_by_freq, mode, per_sample_weig
 
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
                   per_sample_weights=None, include_last_offset=False, padding_idx=None):
+    """Sums, means or maxima of rows of a table, by their numbers.
+
+    >>> F.embedding_bag(taper.tensor([[0, 1]]), taper.tensor([[1.0, 2.0], [3.0, 4.0]]), mode="sum")
+    tensor([[4., 6.]])
+    """
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if scale_grad_by_freq and mode == "max":
@@ -326,6 +490,11 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
 
 
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+    """Reads images at the places of a grid, between -1 and 1, by interpolation.
+
+    >>> F.grid_sample(taper.arange(4.0).view(1, 1, 2, 2), taper.zeros(1, 1, 1, 2), align_corners=True)
+    tensor([[[[1.5000]]]])
+    """
     modes, pads = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
     if mode not in modes:
         raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
@@ -335,22 +504,42 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
 
 
 def affine_grid(theta, size, align_corners=None):
+    """The places at which grid_sample reads to move, turn or scale images by theta.
+
+    >>> F.affine_grid(taper.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 4, 4)).shape
+    taper.Size([1, 4, 4, 2])
+    """
     return _call("affine_grid_generator", theta, list(size), bool(align_corners))
 
 
 # --- convolution and pooling ------------------------------------------------------------------------------------------
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """Maxima of windows of kernel_size elements.
+
+    >>> F.max_pool1d(taper.arange(4.0).view(1, 1, 4), 2)
+    tensor([[[1., 3.]]])
+    """
     f = taper.max_pool1d_with_indices if return_indices else taper.max_pool1d
     return f(input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
 
 
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """Maxima of windows of kernel_size rows and columns.
+
+    >>> F.max_pool2d(taper.arange(4.0).view(1, 1, 2, 2), 2)
+    tensor([[[[3.]]]])
+    """
     if return_indices:
         return _call("max_pool2d_with_indices", input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
     return taper.max_pool2d(input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
 
 
 def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """Maxima of windows of kernel_size elements in each of three dimensions.
+
+    >>> F.max_pool3d(taper.ones(1, 1, 2, 2, 2), 2).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     if return_indices:
         return _call("max_pool3d_with_indices", input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
     return taper.max_pool3d(input, kernel_size, stride if stride is not None else [], padding, dilation, ceil_mode)
@@ -364,6 +553,11 @@ def _avg_pool(nd):
         return _call(name, input, kernel_size, stride if stride is not None else [], padding, ceil_mode, count_include_pad, *extra)
 
     f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"""Means of windows of kernel_size elements in each of {nd} dimension{"s" * (nd > 1)}.
+
+    >>> F.avg_pool{nd}d(taper.ones(1, 1, {", ".join("4" * nd)}), 2).shape
+    taper.Size([1, 1, {", ".join("2" * nd)}])
+    """
     return f
 
 
@@ -378,44 +572,89 @@ def _adaptive_size(size, input, nd):
 
 
 def adaptive_avg_pool1d(input, output_size):
+    """Averages over windows chosen so that the result has output_size elements.
+
+    >>> F.adaptive_avg_pool1d(taper.arange(4.0).view(1, 1, 4), 2)
+    tensor([[[0.5000, 2.5000]]])
+    """
     return _call("adaptive_avg_pool1d", input, _adaptive_size(output_size, input, 1))
 
 
 def adaptive_avg_pool2d(input, output_size):
+    """Averages over windows chosen so that the result has output_size rows and columns.
+
+    >>> F.adaptive_avg_pool2d(taper.arange(4.0).view(1, 1, 2, 2), 1)
+    tensor([[[[1.5000]]]])
+    """
     return _call("adaptive_avg_pool2d", input, _adaptive_size(output_size, input, 2))
 
 
 def adaptive_avg_pool3d(input, output_size):
+    """Averages over windows chosen so that the result has output_size elements in each of three dimensions.
+
+    >>> F.adaptive_avg_pool3d(taper.ones(1, 1, 2, 2, 2), 1).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     return _call("adaptive_avg_pool3d", input, _adaptive_size(output_size, input, 3))
 
 
 def adaptive_max_pool3d(input, output_size, return_indices=False):
+    """Maxima of windows chosen so that the result has output_size elements in each of three dimensions.
+
+    >>> F.adaptive_max_pool3d(taper.ones(1, 1, 2, 2, 2), 1).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     r = _call("adaptive_max_pool3d", input, _adaptive_size(output_size, input, 3))
     return r if return_indices else r[0]
 
 
 def adaptive_max_pool1d(input, output_size, return_indices=False):
+    """Maxima of windows chosen so that the result has output_size elements.
+
+    >>> F.adaptive_max_pool1d(taper.arange(4.0).view(1, 1, 4), 2)
+    tensor([[[1., 3.]]])
+    """
     r = _call("adaptive_max_pool1d", input, _adaptive_size(output_size, input, 1))
     return r if return_indices else r[0]
 
 
 def adaptive_max_pool2d(input, output_size, return_indices=False):
+    """Maxima of windows chosen so that the result has output_size rows and columns.
+
+    >>> F.adaptive_max_pool2d(taper.arange(4.0).view(1, 1, 2, 2), 1)
+    tensor([[[[3.]]]])
+    """
     r = _call("adaptive_max_pool2d", input, _adaptive_size(output_size, input, 2))
     return r if return_indices else r[0]
 
 
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """The p-norm of windows: (sum of x**p)**(1/p).
+
+    >>> F.lp_pool1d(taper.tensor([[[3.0, 4.0]]]), 2, 2)
+    tensor([[[5.]]])
+    """
     out = avg_pool1d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
     return (out.sign() * relu(out.abs())).mul(kernel_size).pow(1.0 / norm_type)
 
 
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """The p-norm of windows of rows and columns.
+
+    >>> F.lp_pool2d(taper.ones(1, 1, 2, 2), 2, 2)
+    tensor([[[[2.]]]])
+    """
     kh, kw = _pair(kernel_size, 2)
     out = avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
     return (out.sign() * relu(out.abs())).mul(kh * kw).pow(1.0 / norm_type)
 
 
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    """The p-norm of windows in three dimensions.
+
+    >>> F.lp_pool3d(taper.ones(1, 1, 2, 2, 2), 1, 2).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     kd, kh, kw = _pair(kernel_size, 3)
     out = avg_pool3d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
     return (out.sign() * relu(out.abs())).mul(kd * kh * kw).pow(1.0 / norm_type)
@@ -450,7 +689,12 @@ def _max_unpool(nd):
         return _call("max_unpool3d", input, indices, size, list(stride), list(padding))
 
     f.__name__ = f.__qualname__ = f"max_unpool{nd}d"
-    f.__doc__ = "Puts values back where max pooling found them."
+    sizes = ", ".join("2" * nd)
+    f.__doc__ = f"""Puts values back where max pooling found them.
+
+    >>> F.max_unpool{nd}d(*F.max_pool{nd}d(taper.ones(1, 1, {sizes}), 2, return_indices=True), 2).shape
+    taper.Size([1, 1, {sizes}])
+    """
     return f
 
 
@@ -473,7 +717,11 @@ def _fractional_max_pool(nd):
         return r if return_indices else r[0]
 
     f.__name__ = f.__qualname__ = f"fractional_max_pool{nd}d"
-    f.__doc__ = "Max pooling with windows at pseudorandom steps."
+    f.__doc__ = f"""Max pooling with windows at pseudorandom steps.
+
+    >>> F.fractional_max_pool{nd}d(taper.ones(1, 1, {", ".join("5" * nd)}), 2, output_size=3).shape
+    taper.Size([1, 1, {", ".join("3" * nd)}])
+    """
     return f
 
 
@@ -481,18 +729,39 @@ fractional_max_pool2d, fractional_max_pool3d = _fractional_max_pool(2), _fractio
 
 
 def upsample_nearest(input, size=None, scale_factor=None):
+    """Makes images larger: the nearest pixel.
+
+    >>> F.upsample_nearest(taper.tensor([[[[1.0, 2.0]]]]), scale_factor=2)
+    tensor([[[[1., 1., 2., 2.],
+              [1., 1., 2., 2.]]]])
+    """
     return interpolate(input, size, scale_factor, mode="nearest")
 
 
 def upsample_bilinear(input, size=None, scale_factor=None):
+    """Makes images larger, by linear interpolation of rows and columns.
+
+    >>> F.upsample_bilinear(taper.ones(1, 1, 2, 2), scale_factor=2).shape
+    taper.Size([1, 1, 4, 4])
+    """
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
 def pad(input, pad, mode="constant", value=None):
+    """Pads the last dimensions: (left, right) of the last, then of the one before.
+
+    >>> F.pad(taper.tensor([1.0, 2.0]), (1, 0))
+    tensor([0., 1., 2.])
+    """
     return _call("pad", input, list(pad), mode, value)
 
 
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    """Makes signals or images larger or smaller: the nearest value, or an interpolation (mode).
+
+    >>> F.interpolate(taper.tensor([[[1.0, 2.0]]]), scale_factor=2)
+    tensor([[[1., 1., 2., 2.]]])
+    """
     if not isinstance(input, taper.Tensor):  # one call for whoever takes it over
         got = _C._taken(interpolate, (input,), dict(size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners,
                                                     recompute_scale_factor=recompute_scale_factor, antialias=antialias))
@@ -540,22 +809,50 @@ upsample = interpolate
 
 
 def pixel_shuffle(input, upscale_factor):
+    """Makes images r times as large out of r * r channels.
+
+    >>> F.pixel_shuffle(taper.arange(4.0).view(1, 4, 1, 1), 2)
+    tensor([[[[0., 1.],
+              [2., 3.]]]])
+    """
     return taper.pixel_shuffle(input, upscale_factor)
 
 
 def pixel_unshuffle(input, downscale_factor):
+    """Undoes pixel_shuffle: r * r channels out of each block of pixels.
+
+    >>> F.pixel_unshuffle(taper.zeros(1, 1, 4, 4), 2).shape
+    taper.Size([1, 4, 2, 2])
+    """
     return taper.pixel_unshuffle(input, downscale_factor)
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """The sliding blocks of an image, one a column.
+
+    >>> F.unfold(taper.ones(1, 1, 3, 3), 2).shape
+    taper.Size([1, 4, 4])
+    """
     return _call("im2col", input, _pair(kernel_size, 2), _pair(dilation, 2), _pair(padding, 2), _pair(stride, 2))
 
 
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    """Sums sliding blocks, as unfold makes them, into an image.
+
+    >>> F.fold(taper.ones(1, 4, 4), (3, 3), 2)
+    tensor([[[[1., 2., 1.],
+              [2., 4., 2.],
+              [1., 2., 1.]]]])
+    """
     return _call("col2im", input, _pair(output_size, 2), _pair(kernel_size, 2), _pair(dilation, 2), _pair(padding, 2), _pair(stride, 2))
 
 
 def channel_shuffle(input, groups):
+    """Deals the channels out to groups, as one shuffles cards.
+
+    >>> F.channel_shuffle(taper.arange(4.0).view(1, 4, 1, 1), 2).flatten()
+    tensor([0., 2., 1., 3.])
+    """
     return taper.channel_shuffle(input, groups)
 
 
@@ -571,18 +868,33 @@ def _broadcast(a, b):
 
 
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """The mean of (input - target) ** 2.
+
+    >>> F.mse_loss(taper.tensor([1.0, 2.0]), taper.tensor([1.0, 4.0]))
+    tensor(2.)
+    """
     _warn_size("mse_loss", input, target)
     a, b = _broadcast(input, target)
     return _call("mse_loss", a, b, _red(reduction))
 
 
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    """The mean of abs(input - target).
+
+    >>> F.l1_loss(taper.tensor([1.0, 2.0]), taper.tensor([1.0, 4.0]))
+    tensor(1.)
+    """
     _warn_size("l1_loss", input, target)
     a, b = _broadcast(input, target)
     return _call("l1_loss", a, b, _red(reduction))
 
 
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+    """Quadratic for differences below beta, linear above.
+
+    >>> F.smooth_l1_loss(taper.tensor([0.0, 0.0]), taper.tensor([1.0, 3.0]))
+    tensor(1.5000)
+    """
     _warn_size("smooth_l1_loss", input, target)
     a, b = _broadcast(input, target)
     if beta == 0.0:
@@ -591,19 +903,33 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
 
 
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    """Quadratic for differences below delta, linear above.
+
+    >>> F.huber_loss(taper.tensor([0.0, 0.0]), taper.tensor([1.0, 3.0]))
+    tensor(1.5000)
+    """
     _warn_size("huber_loss", input, target)
     a, b = _broadcast(input, target)
     return _call("huber_loss", a, b, _red(reduction), delta)
 
 
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+    """-log(softmax(input)[target]): the loss of a classifier, from logits and numbers of classes.
+
+    >>> F.cross_entropy(taper.zeros(1, 2), taper.tensor([1]))
+    tensor(0.6931)
+    """
     return _call("cross_entropy_loss", input, target, weight, _red(reduction), ignore_index, label_smoothing)
 
 
 def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None, label_smoothing=0.0,
                          options=None):
     """cross_entropy of linear(input, linear_weight, linear_bias). Weights of more than two dimensions, (classes, ..., in), give logits of
-    (batch, classes, ...). `options` choose how much is computed at a time in PyTorch; the result is the same without them."""
+    (batch, classes, ...). `options` choose how much is computed at a time in PyTorch; the result is the same without them.
+
+    >>> F.linear_cross_entropy(taper.ones(1, 3), taper.zeros(2, 3), taper.tensor([1]))
+    tensor(0.6931)
+    """
     if input.dim() not in (1, 2):
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
     if linear_weight.dim() < 2:
@@ -626,22 +952,42 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
 
 
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+    """-input[target], where input holds logarithms of probabilities
+
+    >>> F.nll_loss(taper.tensor([[0.25, 0.75]]).log(), taper.tensor([1]))
+    tensor(0.2877)
+    """
     return _call("nll_loss_nd", input, target, weight, _red(reduction), ignore_index)
 
 
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """-(y * log(p) + (1 - y) * log(1 - p)) of probabilities p
+
+    >>> F.binary_cross_entropy(taper.tensor([0.5]), taper.tensor([1.0]))
+    tensor(0.6931)
+    """
     if target.size() != input.size():
         raise ValueError(f"Using a target size ({target.size()}) that is different to the input size ({input.size()}) is deprecated. Please ensure they have the same size.")
     return _call("binary_cross_entropy", input, target, weight, _red(reduction))
 
 
 def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None):
+    """Binary cross entropy of sigmoid(input), computed without overflow.
+
+    >>> F.binary_cross_entropy_with_logits(taper.tensor([0.0]), taper.tensor([1.0]))
+    tensor(0.6931)
+    """
     if target.size() != input.size():
         raise ValueError(f"Target size ({target.size()}) must be the same as input size ({input.size()})")
     return _call("binary_cross_entropy_with_logits", input, target, weight, pos_weight, _red(reduction))
 
 
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+    """target * (log(target) - input), where input holds logarithms of probabilities
+
+    >>> F.kl_div(taper.tensor([0.5, 0.5]).log(), taper.tensor([1.0, 0.0]), reduction="sum")
+    tensor(0.6931)
+    """
     for t in (input, target):
         if isinstance(t, taper.Tensor) and not t.is_floating_point():
             raise RuntimeError("kl_div: Integral inputs not supported.")
@@ -656,10 +1002,20 @@ def _reduce(x, reduction):
 
 
 def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
+    """The negative log likelihood of counts; input is the logarithm of the rate.
+
+    >>> F.poisson_nll_loss(taper.tensor([0.0]), taper.tensor([2.0]))
+    tensor(1.)
+    """
     return _call("poisson_nll_loss", input, target, log_input, full, eps, _red(reduction))
 
 
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+    """The negative log likelihood of targets under normal distributions with given means and variances.
+
+    >>> F.gaussian_nll_loss(taper.tensor([1.0]), taper.tensor([3.0]), taper.tensor([1.0]))
+    tensor(2.)
+    """
     if not isinstance(var, taper.Tensor):
         if var < 0:
             raise ValueError("var has negative entry/entries")
@@ -683,36 +1039,76 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
 
 
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    """log(1 + exp(-target * input))
+
+    >>> F.soft_margin_loss(taper.tensor([0.0]), taper.tensor([1.0]))
+    tensor(0.6931)
+    """
     return _call("soft_margin_loss", input, target, _red(reduction))
 
 
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+    """x where target is 1, max(0, margin - x) where it is -1
+
+    >>> F.hinge_embedding_loss(taper.tensor([0.5, 0.5]), taper.tensor([1, -1]))
+    tensor(0.5000)
+    """
     return _call("hinge_embedding_loss", input, target, margin, _red(reduction))
 
 
 def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
+    """max(0, -target * (a - b) + margin): a should rank above b where target is 1.
+
+    >>> F.margin_ranking_loss(taper.tensor([1.0]), taper.tensor([2.0]), taper.tensor([1.0]))
+    tensor(1.)
+    """
     return _call("margin_ranking_loss", input1, input2, target, margin, _red(reduction))
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    """The cosine of the angle between vectors along dim.
+
+    >>> F.cosine_similarity(taper.tensor([1.0, 0.0]), taper.tensor([1.0, 1.0]), dim=0)
+    tensor(0.7071)
+    """
     return taper.cosine_similarity(x1, x2, dim, eps)
 
 
 def cosine_embedding_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
+    """1 - cos(a, b) for pairs with target 1, max(0, cos(a, b) - margin) for those with -1.
+
+    >>> F.cosine_embedding_loss(taper.tensor([[1.0, 0.0]]), taper.tensor([[0.0, 1.0]]), taper.tensor([1]))
+    tensor(1.)
+    """
     return _call("cosine_embedding_loss", input1, input2, target, margin, _red(reduction))
 
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    """The p-norm of the difference of vectors.
+
+    >>> F.pairwise_distance(taper.tensor([[0.0, 0.0]]), taper.tensor([[3.0, 4.0]]), eps=0.0)
+    tensor([5.])
+    """
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"):
+    """max(0, distance(anchor, positive) - distance(anchor, negative) + margin)
+
+    >>> F.triplet_margin_loss(taper.zeros(1, 2), taper.tensor([[3.0, 4.0]]), taper.tensor([[0.0, 1.0]]), eps=0.0)
+    tensor(5.)
+    """
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     return _call("triplet_margin_loss", anchor, positive, negative, margin, p, eps, swap, _red(reduction))
 
 
 def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
+    """triplet_margin_loss with a distance of one's own.
+
+    >>> F.triplet_margin_with_distance_loss(taper.zeros(1, 2), taper.ones(1, 2), taper.ones(1, 2), distance_function=lambda a, b: (a - b).abs().sum(-1))
+    tensor(1.)
+    """
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     _red(reduction)
@@ -727,6 +1123,11 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """The hinge loss of a classifier.
+
+    >>> F.multi_margin_loss(taper.tensor([[0.0, 0.0]]), taper.tensor([1]))
+    tensor(0.5000)
+    """
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
     if weight is not None and weight.dim() != 1:
@@ -735,14 +1136,29 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
 
 
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    """The hinge loss of several classes at once; targets end with -1.
+
+    >>> F.multilabel_margin_loss(taper.tensor([[0.1, 0.2, 0.4]]), taper.tensor([[2, -1, -1]]))
+    tensor(0.5000)
+    """
     return _call("multilabel_margin_loss", input, target, _red(reduction))
 
 
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    """Connectionist temporal classification: the loss of a sequence of targets that is aligned to no times.
+
+    >>> F.ctc_loss(taper.zeros(4, 1, 3).log_softmax(2), taper.tensor([[1, 2]]), (4,), (2,))
+    tensor(0.8432)
+    """
     return taper.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _red(reduction), zero_infinity)
 
 
 def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """The mean binary cross entropy of several classes at once.
+
+    >>> F.multilabel_soft_margin_loss(taper.zeros(1, 2), taper.tensor([[1.0, 0.0]]))
+    tensor(0.6931)
+    """
     loss = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
         loss = loss * weight
@@ -754,6 +1170,11 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
                                  dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,
                                  use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None,
                                  static_v=None, average_attn_weights=True, is_causal=False):
+    """What nn.MultiheadAttention computes, as a function of all its weights.
+
+    >>> F.multi_head_attention_forward(*[taper.ones(3, 1, 4)] * 3, 4, 2, taper.ones(12, 4), None, None, None, False, 0.0, taper.ones(4, 4), None)[0].shape
+    taper.Size([3, 1, 4])
+    """
     batched = query.dim() == 3
     if not batched:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
@@ -831,6 +1252,11 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """softmax(query @ key.T / sqrt(d) + mask) @ value, without the whole matrix where it can be avoided.
+
+    >>> F.scaled_dot_product_attention(taper.ones(1, 2, 3, 4), taper.ones(1, 2, 5, 4), taper.ones(1, 2, 5, 4)).shape
+    taper.Size([1, 2, 3, 4])
+    """
     return taper.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
@@ -838,7 +1264,7 @@ def _writing(name):
     def f(input, *args, **kw):
         return globals()[name](input, *args, inplace=True, **kw)
     f.__name__ = f.__qualname__ = name + "_"
-    f.__doc__ = f"{name}(..., inplace=True)"
+    f.__doc__ = f"{name}(..., inplace=True)" + _shown(name, "_")
     return f
 
 

@@ -3,7 +3,12 @@ from .. import _C
 
 
 class Parameter(_C.Tensor):
-    """A tensor that is learnt: assigning it to a Module adds it to parameters()."""
+    """A tensor that is learnt: assigning it to a Module adds it to parameters().
+
+    >>> nn.Parameter(taper.ones(2))
+    Parameter containing:
+    tensor([1., 1.], requires_grad=True)
+    """
     __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, data=None, requires_grad=True):
@@ -32,7 +37,11 @@ def _rebuild_parameter(cls, data, requires_grad):
 
 
 class Buffer(_C.Tensor):
-    """A tensor that is state but not learnt: assigning it to a Module adds it to buffers()."""
+    """A tensor that is state but not learnt: assigning it to a Module adds it to buffers().
+
+    >>> nn.Buffer(taper.ones(2))
+    tensor([1., 1.])
+    """
     __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, data=None, *, persistent=True):
@@ -71,7 +80,11 @@ class _Uninitialized:
 
 
 class UninitializedParameter(_Uninitialized, Parameter):
-    """A parameter of a lazy module that has not seen an input."""
+    """A parameter of a lazy module that has not seen an input.
+
+    >>> nn.LazyLinear(3).weight.__class__.__name__
+    'UninitializedParameter'
+    """
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad=True, device=None, dtype=None):
@@ -79,7 +92,11 @@ class UninitializedParameter(_Uninitialized, Parameter):
 
 
 class UninitializedBuffer(_Uninitialized, _C.Tensor):
-    """A buffer of a lazy module that has not seen an input."""
+    """A buffer of a lazy module that has not seen an input.
+
+    >>> nn.LazyBatchNorm1d().running_mean.__class__.__name__
+    'UninitializedBuffer'
+    """
     cls_to_become = Buffer
 
     def __new__(cls, requires_grad=False, device=None, dtype=None):

@@ -68,6 +68,15 @@ def _decay(p, g, lr, wd, decoupled):
 
 
 class SGD(Optimizer):
+    """p -= lr * gradient, with momentum and weight decay where asked for.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.SGD([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> p.data
+    tensor([0.8000])
+    """
     def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None, differentiable=False, fused=None):
         _check_all(lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
@@ -92,6 +101,15 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
+    """Steps by running means of the gradient and of its square; weight_decay is added to the gradient.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.Adam([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> p.data
+    tensor([0.9000])
+    """
     like = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False, capturable=False,
@@ -122,7 +140,11 @@ class Adam(Optimizer):
 
 class SparseAdam(Optimizer):
     """Adam for embeddings: only rows that were looked up move. Gradients are dense here, so a row counts as looked up where its gradient is not
-    zero; moments of the others stay as they are."""
+    zero; moments of the others stay as they are.
+
+    >>> taper.optim.SparseAdam([nn.Parameter(taper.ones(2))], lr=0.1).defaults["lr"]
+    0.1
+    """
     like = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
@@ -146,6 +168,15 @@ class SparseAdam(Optimizer):
 
 
 class AdamW(Adam):
+    """Adam with weight decay beside the gradient.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.AdamW([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> p.data
+    tensor([0.8990])
+    """
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None, capturable=False,
                  differentiable=False, fused=None):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach, capturable=capturable,
@@ -153,6 +184,15 @@ class AdamW(Adam):
 
 
 class Adamax(Optimizer):
+    """Adam with the largest gradient in place of the mean of squares.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.Adamax([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> p.data
+    tensor([0.9000])
+    """
     like = ("exp_avg", "exp_inf")
 
     def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *, maximize=False, differentiable=False, capturable=False):
@@ -171,6 +211,15 @@ class Adamax(Optimizer):
 
 
 class NAdam(Optimizer):
+    """Adam with Nesterov momentum.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.NAdam([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> bool(p < 1)
+    True
+    """
     like = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3, decoupled_weight_decay=False, *, foreach=None,
@@ -202,6 +251,15 @@ class NAdam(Optimizer):
 
 
 class RAdam(Optimizer):
+    """Adam whose first steps are rectified.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.RAdam([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> bool(p < 1)
+    True
+    """
     like = ("exp_avg", "exp_avg_sq")
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *, foreach=None, maximize=False,
@@ -234,6 +292,15 @@ class RAdam(Optimizer):
 
 
 class RMSprop(Optimizer):
+    """Steps divided by the root of the running mean of squared gradients.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.RMSprop([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> bool(p < 1)
+    True
+    """
     like = ("square_avg",)
 
     def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False, foreach=None, maximize=False,
@@ -271,6 +338,15 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
+    """Steps divided by the root of the sum of all squared gradients.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.Adagrad([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> p.data
+    tensor([0.9000])
+    """
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
                  differentiable=False, fused=None):
         _check_all(lr, eps, lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value)
@@ -294,6 +370,15 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
+    """Steps scaled by running means of squared gradients and of squared steps.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.Adadelta([p])
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> bool(p < 1)
+    True
+    """
     like = ("square_avg", "acc_delta")
 
     def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False, maximize=False, differentiable=False):
@@ -315,6 +400,15 @@ class Adadelta(Optimizer):
 
 
 class Rprop(Optimizer):
+    """Steps by the sign of the gradient, longer while it stays the same.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.Rprop([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> p.data
+    tensor([0.9000])
+    """
     like = ("prev",)
 
     def __init__(self, params, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50), *, capturable=False, foreach=None, maximize=False, differentiable=False):
@@ -341,6 +435,15 @@ class Rprop(Optimizer):
 
 
 class ASGD(Optimizer):
+    """Stochastic gradient descent that also averages the parameters.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.ASGD([p], lr=0.1)
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> bool(p < 1)
+    True
+    """
     like = ("ax",)
 
     def __init__(self, params, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0, foreach=None, maximize=False, differentiable=False, capturable=False):
@@ -366,6 +469,15 @@ class ASGD(Optimizer):
 
 
 class Adafactor(Optimizer):
+    """Adam with the second moment of matrices kept as a row and a column.
+
+    >>> p = nn.Parameter(taper.ones(2, 2))
+    >>> o = taper.optim.Adafactor([p])
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> bool((p < 1).all())
+    True
+    """
     def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None, maximize=False):
         bounds = [("Learning rate", lr, 0.0 <= lr, ">= 0"), ("beta2_decay", beta2_decay, 0.0 >= beta2_decay, "<= 0"),
                   ("epsilon1", eps[0], eps[0] is None or 0.0 <= eps[0], ">= 0"), ("epsilon2", eps[1], 0.0 <= eps[1], ">= 0"),
@@ -411,7 +523,19 @@ class Adafactor(Optimizer):
 
 
 class LBFGS(Optimizer):
-    """Limited-memory BFGS with an optional strong-Wolfe line search; step() needs a closure."""
+    """Limited-memory BFGS with an optional strong-Wolfe line search; step() needs a closure.
+
+    >>> p = nn.Parameter(taper.tensor([1.0]))
+    >>> o = taper.optim.LBFGS([p])
+    >>> def loss():
+    ...     o.zero_grad()
+    ...     value = (p * p).sum()
+    ...     value.backward()
+    ...     return value
+    >>> before = o.step(loss)
+    >>> bool(p.abs() < 0.1)
+    True
+    """
 
     def __init__(self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9, history_size=100, line_search_fn=None):
         _check_all(lr)

@@ -16,6 +16,11 @@ required = _Required()
 
 
 class Optimizer:
+    """What all optimizers share: groups of parameters with options, state, zero_grad, step, state_dict.
+
+    >>> taper.optim.SGD([nn.Parameter(taper.ones(2))], lr=0.1).param_groups[0]["lr"]
+    0.1
+    """
     def __init__(self, params, defaults):
         self.defaults = defaults
         self.state = defaultdict(dict)

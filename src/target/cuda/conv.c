@@ -394,7 +394,7 @@ static bool addresses_of(const target_convolution *p, int device, addresses *a, 
     return true;
 }
 
-static int call_once(const target_convolution *p, const addresses *a, const dnn_plan *x, int device)
+static int launch_once(const target_convolution *p, const addresses *a, const dnn_plan *x, int device)
 {
     const choice *how = &x->how[x->at];
     static const float one = 1, zero = 0; /* floats: what is summed is f32 */
@@ -427,7 +427,7 @@ static bool has_run(int status)
 static int convolve(const target_convolution *p, const addresses *a, dnn_plan *x, int device)
 {
     size_t room = x->how[x->at].bytes;
-    int r = call_once(p, a, x, device);
+    int r = launch_once(p, a, x, device);
     while (!has_run(r)) {
         if (ev_log_on(EVC_inductor, EV_INFO))
             ev_log(EVC_inductor, EV_INFO, NULL, "cuDNN does not support its algorithm %d after all: %s",
@@ -436,7 +436,7 @@ static int convolve(const target_convolution *p, const addresses *a, dnn_plan *x
             ;
         if (x->at >= x->n)
             return r;
-        r = call_once(p, a, x, device);
+        r = launch_once(p, a, x, device);
     }
     return r;
 }

@@ -24,7 +24,11 @@ def register_backend(fn=None, name=None, tags=()):
 
 
 def list_backends(exclude_tags=("debug", "experimental")):
-    """Names for taper.compile(backend=...); those with one of these tags are left out."""
+    """Names for taper.compile(backend=...); those with one of these tags are left out.
+
+    >>> "inductor" in taper.compiler.list_backends()
+    True
+    """
     from . import debugging  # noqa: F401
     no = set(exclude_tags or ())
     native = [n for n in _NATIVE if n == "inductor" or "debug" not in no] + ([] if "debug" in no else list(_DEBUG))

@@ -6,21 +6,25 @@ from .linear import Linear
 from .module import Module
 
 
-def _simple(name, fn, doc):
+def _simple(name, fn, doc, printed):
     class A(Module):
         def forward(self, input):
             return fn(input)
 
     A.__name__ = A.__qualname__ = name
-    A.__doc__ = doc
+    A.__doc__ = f"""{doc}
+
+    >>> nn.{name}()(taper.tensor([-1.0, 2.0]))
+    {printed}
+    """
     return A
 
 
-Sigmoid = _simple("Sigmoid", lambda x: x.sigmoid(), "1 / (1 + exp(-x))")
-Tanh = _simple("Tanh", lambda x: x.tanh(), "tanh(x)")
-Softsign = _simple("Softsign", F.softsign, "x / (1 + |x|)")
-LogSigmoid = _simple("LogSigmoid", F.logsigmoid, "log(sigmoid(x))")
-Tanhshrink = _simple("Tanhshrink", F.tanhshrink, "x - tanh(x)")
+Sigmoid = _simple("Sigmoid", lambda x: x.sigmoid(), "1 / (1 + exp(-x))", "tensor([0.2689, 0.8808])")
+Tanh = _simple("Tanh", lambda x: x.tanh(), "tanh(x)", "tensor([-0.7616,  0.9640])")
+Softsign = _simple("Softsign", F.softsign, "x / (1 + |x|)", "tensor([-0.5000,  0.6667])")
+LogSigmoid = _simple("LogSigmoid", F.logsigmoid, "log(sigmoid(x))", "tensor([-1.3133, -0.1269])")
+Tanhshrink = _simple("Tanhshrink", F.tanhshrink, "x - tanh(x)", "tensor([-0.2384,  1.0360])")
 
 
 class _Inplace(Module):
@@ -33,41 +37,81 @@ class _Inplace(Module):
 
 
 class ReLU(_Inplace):
+    """max(0, x)
+
+    >>> nn.ReLU()(taper.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
     def forward(self, input):
         return F.relu(input, inplace=self.inplace)
 
 
 class ReLU6(_Inplace):
+    """min(max(0, x), 6)
+
+    >>> nn.ReLU6()(taper.tensor([-1.0, 2.0, 8.0]))
+    tensor([0., 2., 6.])
+    """
     def forward(self, input):
         return F.relu6(input, inplace=self.inplace)
 
 
 class SELU(_Inplace):
+    """scale * (max(0, x) + min(0, alpha * (exp(x) - 1))), which keeps mean 0 and variance 1.
+
+    >>> nn.SELU()(taper.tensor([-1.0, 2.0]))
+    tensor([-1.1113,  2.1014])
+    """
     def forward(self, input):
         return F.selu(input, inplace=self.inplace)
 
 
 class SiLU(_Inplace):
+    """x * sigmoid(x)
+
+    >>> nn.SiLU()(taper.tensor([-1.0, 2.0]))
+    tensor([-0.2689,  1.7616])
+    """
     def forward(self, input):
         return F.silu(input, inplace=self.inplace)
 
 
 class Mish(_Inplace):
+    """x * tanh(softplus(x))
+
+    >>> nn.Mish()(taper.tensor([-1.0, 2.0]))
+    tensor([-0.3034,  1.9440])
+    """
     def forward(self, input):
         return F.mish(input, inplace=self.inplace)
 
 
 class Hardswish(_Inplace):
+    """x * hardsigmoid(x)
+
+    >>> nn.Hardswish()(taper.tensor([-4.0, 0.0, 4.0]))
+    tensor([-0., 0., 4.])
+    """
     def forward(self, input):
         return F.hardswish(input, inplace=self.inplace)
 
 
 class Hardsigmoid(_Inplace):
+    """clamp(x / 6 + 1 / 2, 0, 1)
+
+    >>> nn.Hardsigmoid()(taper.tensor([-4.0, 0.0, 4.0]))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
     def forward(self, input):
         return F.hardsigmoid(input, inplace=self.inplace)
 
 
 class LeakyReLU(Module):
+    """x where x > 0, else negative_slope * x
+
+    >>> nn.LeakyReLU(0.1)(taper.tensor([-1.0, 2.0]))
+    tensor([-0.1000,  2.0000])
+    """
     def __init__(self, negative_slope=1e-2, inplace=False):
         super().__init__()
         self.negative_slope, self.inplace = negative_slope, inplace
@@ -80,6 +124,11 @@ class LeakyReLU(Module):
 
 
 class ELU(Module):
+    """x where x > 0, else alpha * (exp(x) - 1)
+
+    >>> nn.ELU()(taper.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.0000])
+    """
     def __init__(self, alpha=1.0, inplace=False):
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
@@ -92,6 +141,11 @@ class ELU(Module):
 
 
 class CELU(Module):
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))
+
+    >>> nn.CELU()(taper.tensor([-1.0, 2.0]))
+    tensor([-0.6321,  2.0000])
+    """
     def __init__(self, alpha=1.0, inplace=False):
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
@@ -104,6 +158,11 @@ class CELU(Module):
 
 
 class RReLU(Module):
+    """LeakyReLU with a slope that is drawn in training, and the mean of its bounds in evaluation.
+
+    >>> nn.RReLU(0.1, 0.3).eval()(taper.tensor([-1.0, 2.0]))
+    tensor([-0.2000,  2.0000])
+    """
     def __init__(self, lower=1.0 / 8, upper=1.0 / 3, inplace=False):
         super().__init__()
         self.lower, self.upper, self.inplace = lower, upper, inplace
@@ -116,6 +175,11 @@ class RReLU(Module):
 
 
 class GELU(Module):
+    """x * Phi(x), Phi the distribution function of the normal distribution.
+
+    >>> nn.GELU()(taper.tensor([-1.0, 2.0]))
+    tensor([-0.1587,  1.9545])
+    """
     def __init__(self, approximate="none"):
         super().__init__()
         self.approximate = approximate
@@ -128,6 +192,11 @@ class GELU(Module):
 
 
 class Softplus(Module):
+    """log(1 + exp(beta * x)) / beta
+
+    >>> nn.Softplus()(taper.tensor([0.0, 2.0]))
+    tensor([0.6931, 2.1269])
+    """
     def __init__(self, beta=1.0, threshold=20.0):
         super().__init__()
         self.beta, self.threshold = beta, threshold
@@ -140,6 +209,11 @@ class Softplus(Module):
 
 
 class Hardtanh(Module):
+    """clamp(x, min_val, max_val)
+
+    >>> nn.Hardtanh()(taper.tensor([-4.0, 0.5, 4.0]))
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
     def __init__(self, min_val=-1.0, max_val=1.0, inplace=False):
         super().__init__()
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
@@ -153,6 +227,11 @@ class Hardtanh(Module):
 
 
 class Hardshrink(Module):
+    """x where abs(x) > lambd, else 0
+
+    >>> nn.Hardshrink()(taper.tensor([-1.0, 0.2, 2.0]))
+    tensor([-1.,  0.,  2.])
+    """
     def __init__(self, lambd=0.5):
         super().__init__()
         self.lambd = lambd
@@ -165,6 +244,11 @@ class Hardshrink(Module):
 
 
 class Softshrink(Module):
+    """x moved towards 0 by lambd, and 0 where it would change its sign.
+
+    >>> nn.Softshrink()(taper.tensor([-1.0, 0.2, 2.0]))
+    tensor([-0.5000,  0.0000,  1.5000])
+    """
     def __init__(self, lambd=0.5):
         super().__init__()
         self.lambd = lambd
@@ -177,6 +261,11 @@ class Softshrink(Module):
 
 
 class Threshold(Module):
+    """x where x > threshold, else value
+
+    >>> nn.Threshold(0.5, 9.0)(taper.tensor([0.2, 2.0]))
+    tensor([9., 2.])
+    """
     def __init__(self, threshold, value, inplace=False):
         super().__init__()
         self.threshold, self.value, self.inplace = threshold, value, inplace
@@ -189,6 +278,11 @@ class Threshold(Module):
 
 
 class PReLU(Module):
+    """x where x > 0, else weight * x; weight is learned.
+
+    >>> nn.PReLU()(taper.tensor([-1.0, 2.0])).detach()
+    tensor([-0.2500,  2.0000])
+    """
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()
         self.num_parameters = num_parameters
@@ -202,6 +296,11 @@ class PReLU(Module):
 
 
 class GLU(Module):
+    """a * sigmoid(b), where a and b are the halves of the input along dim.
+
+    >>> nn.GLU()(taper.tensor([1.0, 2.0, 0.0, 0.0]))
+    tensor([0.5000, 1.0000])
+    """
     def __init__(self, dim=-1):
         super().__init__()
         self.dim = dim
@@ -214,6 +313,11 @@ class GLU(Module):
 
 
 class Softmax(Module):
+    """exp(x) divided by its sum along dim
+
+    >>> nn.Softmax(dim=0)(taper.tensor([0.0, 0.0]))
+    tensor([0.5000, 0.5000])
+    """
     def __init__(self, dim=None):
         super().__init__()
         self.dim = dim
@@ -226,6 +330,11 @@ class Softmax(Module):
 
 
 class LogSoftmax(Module):
+    """log(softmax(x)) along dim
+
+    >>> nn.LogSoftmax(dim=0)(taper.tensor([0.0, 0.0]))
+    tensor([-0.6931, -0.6931])
+    """
     def __init__(self, dim=None):
         super().__init__()
         self.dim = dim
@@ -238,6 +347,11 @@ class LogSoftmax(Module):
 
 
 class Softmin(Module):
+    """softmax(-x) along dim
+
+    >>> nn.Softmin(dim=0)(taper.tensor([0.0, 0.0]))
+    tensor([0.5000, 0.5000])
+    """
     def __init__(self, dim=None):
         super().__init__()
         self.dim = dim
@@ -250,6 +364,11 @@ class Softmin(Module):
 
 
 class Softmax2d(Module):
+    """Softmax over the channels of each pixel.
+
+    >>> nn.Softmax2d()(taper.zeros(1, 2, 1, 1)).flatten()
+    tensor([0.5000, 0.5000])
+    """
     def forward(self, input):
         if input.dim() not in (3, 4):
             raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")
@@ -268,40 +387,79 @@ class _DropoutNd(Module):
 
 
 class Dropout(_DropoutNd):
+    """In training zeros elements with probability p and divides the others by 1 - p; in evaluation the input itself.
+
+    >>> nn.Dropout(0.5).eval()(taper.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
     def forward(self, input):
         return F.dropout(input, self.p, self.training, self.inplace)
 
 
 class Dropout1d(_DropoutNd):
+    """Dropout of whole channels: (batch, channels, length).
+
+    >>> nn.Dropout1d(0.5).eval()(taper.ones(1, 2, 3)).shape
+    taper.Size([1, 2, 3])
+    """
     def forward(self, input):
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
 class Dropout2d(_DropoutNd):
+    """Dropout of whole channels: (batch, channels, height, width).
+
+    >>> nn.Dropout2d(0.5).eval()(taper.ones(1, 2, 3, 3)).shape
+    taper.Size([1, 2, 3, 3])
+    """
     def forward(self, input):
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
 class Dropout3d(_DropoutNd):
+    """Dropout of whole channels: (batch, channels, depth, height, width).
+
+    >>> nn.Dropout3d(0.5).eval()(taper.ones(1, 2, 3, 3, 3)).shape
+    taper.Size([1, 2, 3, 3, 3])
+    """
     def forward(self, input):
         return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):
+    """Dropout that keeps mean and variance of what SELU makes.
+
+    >>> nn.AlphaDropout(0.5).eval()(taper.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
     def forward(self, input):
         return F.alpha_dropout(input, self.p, self.training)
 
 
 class FeatureAlphaDropout(_DropoutNd):
+    """AlphaDropout of whole channels.
+
+    >>> nn.FeatureAlphaDropout(0.5).eval()(taper.ones(1, 2, 3)).shape
+    taper.Size([1, 2, 3])
+    """
     def forward(self, input):
         return F.feature_alpha_dropout(input, self.p, self.training)
 
 
 class NonDynamicallyQuantizableLinear(Linear):
-    """Linear under the name that state dicts and printouts of attention use."""
+    """Linear under the name that state dicts and printouts of attention use.
+
+    >>> nn.NonDynamicallyQuantizableLinear(3, 4)(taper.ones(2, 3)).shape
+    taper.Size([2, 4])
+    """
 
 
 class MultiheadAttention(Module):
+    """Attention of several heads between projections of query, key and value; returns the result and the weights.
+
+    >>> nn.MultiheadAttention(8, num_heads=2, batch_first=True)(*[taper.ones(1, 3, 8)] * 3)[0].shape
+    taper.Size([1, 3, 8])
+    """
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, vdim=None, batch_first=False,
                  device=None, dtype=None):
         super().__init__()

@@ -55,7 +55,11 @@ class _Listed(Module):
 
 
 class Sequential(_Listed):
-    """Calls its modules one after another."""
+    """Calls its modules one after another.
+
+    >>> nn.Sequential(nn.Linear(2, 3), nn.ReLU())(taper.ones(1, 2)).shape
+    taper.Size([1, 3])
+    """
 
     def __init__(self, *args):
         super().__init__()
@@ -88,7 +92,11 @@ class Sequential(_Listed):
 
 
 class ModuleList(_Listed):
-    """A list of modules that are registered."""
+    """A list of modules that are registered.
+
+    >>> len(nn.ModuleList([nn.ReLU(), nn.Tanh()]))
+    2
+    """
 
     def __repr__(self):
         """Neighbours that read the same are shown once."""
@@ -128,7 +136,11 @@ class ModuleList(_Listed):
 
 
 class ModuleDict(Module):
-    """A dictionary of modules that are registered."""
+    """A dictionary of modules that are registered.
+
+    >>> list(nn.ModuleDict({"a": nn.ReLU(), "b": nn.Tanh()}))
+    ['a', 'b']
+    """
 
     def __init__(self, modules=None):
         super().__init__()
@@ -174,7 +186,11 @@ class ModuleDict(Module):
 
 
 class ParameterList(Module):
-    """A list of parameters that are registered."""
+    """A list of parameters that are registered.
+
+    >>> len(nn.ParameterList([nn.Parameter(taper.ones(2))]))
+    1
+    """
 
     def __init__(self, values=None):
         super().__init__()
@@ -219,7 +235,11 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dictionary of parameters that are registered."""
+    """A dictionary of parameters that are registered.
+
+    >>> list(nn.ParameterDict({"w": nn.Parameter(taper.ones(2))}))
+    ['w']
+    """
 
     def __init__(self, values=None):
         super().__init__()

@@ -91,6 +91,11 @@ class _ConvNd(Module):
 
 
 class Conv1d(_ConvNd):
+    """Convolution over one dimension: (batch, in_channels, length) to (batch, out_channels, new length).
+
+    >>> nn.Conv1d(3, 8, kernel_size=3, padding=1)(taper.ones(2, 3, 10)).shape
+    taper.Size([2, 8, 10])
+    """
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros", device=None, dtype=None):
         super().__init__(1, in_channels, out_channels, kernel_size, stride, padding, dilation, False, 0, groups, bias, padding_mode, device, dtype)
 
@@ -99,6 +104,11 @@ class Conv1d(_ConvNd):
 
 
 class Conv2d(_ConvNd):
+    """Convolution over images: (batch, in_channels, height, width) to (batch, out_channels, new height, new width).
+
+    >>> nn.Conv2d(3, 8, kernel_size=3, stride=2)(taper.ones(1, 3, 9, 9)).shape
+    taper.Size([1, 8, 4, 4])
+    """
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros", device=None, dtype=None):
         super().__init__(2, in_channels, out_channels, kernel_size, stride, padding, dilation, False, 0, groups, bias, padding_mode, device, dtype)
 
@@ -107,6 +117,11 @@ class Conv2d(_ConvNd):
 
 
 class Conv3d(_ConvNd):
+    """Convolution over three dimensions.
+
+    >>> nn.Conv3d(1, 4, kernel_size=2)(taper.ones(1, 1, 4, 4, 4)).shape
+    taper.Size([1, 4, 3, 3, 3])
+    """
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode="zeros", device=None, dtype=None):
         super().__init__(3, in_channels, out_channels, kernel_size, stride, padding, dilation, False, 0, groups, bias, padding_mode, device, dtype)
 
@@ -115,6 +130,11 @@ class Conv3d(_ConvNd):
 
 
 class ConvTranspose1d(_ConvNd):
+    """The gradient of Conv1d with regard to its input, as a layer: makes signals longer.
+
+    >>> nn.ConvTranspose1d(3, 8, kernel_size=2, stride=2)(taper.ones(1, 3, 5)).shape
+    taper.Size([1, 8, 10])
+    """
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None):
         super().__init__(1, in_channels, out_channels, kernel_size, stride, padding, dilation, True, output_padding, groups, bias, padding_mode, device, dtype)
 
@@ -124,6 +144,11 @@ class ConvTranspose1d(_ConvNd):
 
 
 class ConvTranspose2d(_ConvNd):
+    """The gradient of Conv2d with regard to its input, as a layer: makes images larger.
+
+    >>> nn.ConvTranspose2d(3, 8, kernel_size=2, stride=2)(taper.ones(1, 3, 5, 5)).shape
+    taper.Size([1, 8, 10, 10])
+    """
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None):
         super().__init__(2, in_channels, out_channels, kernel_size, stride, padding, dilation, True, output_padding, groups, bias, padding_mode, device, dtype)
 
@@ -133,6 +158,11 @@ class ConvTranspose2d(_ConvNd):
 
 
 class ConvTranspose3d(_ConvNd):
+    """The gradient of Conv3d with regard to its input, as a layer.
+
+    >>> nn.ConvTranspose3d(1, 2, kernel_size=2, stride=2)(taper.ones(1, 1, 2, 2, 2)).shape
+    taper.Size([1, 2, 4, 4, 4])
+    """
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None):
         super().__init__(3, in_channels, out_channels, kernel_size, stride, padding, dilation, True, output_padding, groups, bias, padding_mode, device, dtype)
 
@@ -161,18 +191,38 @@ class _MaxPool(_Pool):
 
 
 class MaxPool1d(_MaxPool):
+    """Maxima of windows of kernel_size elements.
+
+    >>> nn.MaxPool1d(2)(taper.arange(4.0).view(1, 1, 4))
+    tensor([[[1., 3.]]])
+    """
     fn = staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
+    """Maxima of windows of kernel_size rows and columns.
+
+    >>> nn.MaxPool2d(2)(taper.arange(4.0).view(1, 1, 2, 2))
+    tensor([[[[3.]]]])
+    """
     fn = staticmethod(F.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
+    """Maxima of windows of kernel_size elements in each of three dimensions.
+
+    >>> nn.MaxPool3d(2)(taper.ones(1, 1, 2, 2, 2)).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     fn = staticmethod(F.max_pool3d)
 
 
 class AvgPool1d(_Pool):
+    """Means of windows of kernel_size elements.
+
+    >>> nn.AvgPool1d(2)(taper.arange(4.0).view(1, 1, 4))
+    tensor([[[0.5000, 2.5000]]])
+    """
     names = ("kernel_size", "stride", "padding")
 
     def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
@@ -197,10 +247,20 @@ class _AvgPool(_Pool):
 
 
 class AvgPool2d(_AvgPool):
+    """Means of windows of kernel_size rows and columns.
+
+    >>> nn.AvgPool2d(2)(taper.arange(4.0).view(1, 1, 2, 2))
+    tensor([[[[1.5000]]]])
+    """
     fn = staticmethod(F.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
+    """Means of windows of kernel_size elements in each of three dimensions.
+
+    >>> nn.AvgPool3d(2)(taper.ones(1, 1, 2, 2, 2)).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     fn = staticmethod(F.avg_pool3d)
 
 
@@ -214,31 +274,61 @@ class _AdaptivePool(Module):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
+    """Averages over windows chosen so that the result has output_size elements.
+
+    >>> nn.AdaptiveAvgPool1d(2)(taper.arange(4.0).view(1, 1, 4))
+    tensor([[[0.5000, 2.5000]]])
+    """
     def forward(self, input):
         return F.adaptive_avg_pool1d(input, self.output_size)
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
+    """Averages over windows chosen so that the result has output_size rows and columns.
+
+    >>> nn.AdaptiveAvgPool2d(1)(taper.arange(4.0).view(1, 1, 2, 2))
+    tensor([[[[1.5000]]]])
+    """
     def forward(self, input):
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveMaxPool1d(_AdaptivePool):
+    """Maxima of windows chosen so that the result has output_size elements.
+
+    >>> nn.AdaptiveMaxPool1d(2)(taper.arange(4.0).view(1, 1, 4))
+    tensor([[[1., 3.]]])
+    """
     def forward(self, input):
         return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool2d(_AdaptivePool):
+    """Maxima of windows chosen so that the result has output_size rows and columns.
+
+    >>> nn.AdaptiveMaxPool2d(1)(taper.arange(4.0).view(1, 1, 2, 2))
+    tensor([[[[3.]]]])
+    """
     def forward(self, input):
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
+    """Averages over windows chosen so that the result has output_size elements in each of three dimensions.
+
+    >>> nn.AdaptiveAvgPool3d(1)(taper.ones(1, 1, 2, 2, 2)).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     def forward(self, input):
         return F.adaptive_avg_pool3d(input, self.output_size)
 
 
 class AdaptiveMaxPool3d(_AdaptivePool):
+    """Maxima of windows chosen so that the result has output_size elements in each of three dimensions.
+
+    >>> nn.AdaptiveMaxPool3d(1)(taper.ones(1, 1, 2, 2, 2)).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     def forward(self, input):
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
@@ -259,14 +349,30 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
+    """Puts maxima back where MaxPool1d(return_indices=True) found them, zeros elsewhere.
+
+    >>> nn.MaxUnpool1d(2)(*nn.MaxPool1d(2, return_indices=True)(taper.arange(4.0).view(1, 1, 4)))
+    tensor([[[0., 1., 0., 3.]]])
+    """
     nd, fn = 1, staticmethod(F.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
+    """Puts maxima back where MaxPool2d(return_indices=True) found them, zeros elsewhere.
+
+    >>> nn.MaxUnpool2d(2)(*nn.MaxPool2d(2, return_indices=True)(taper.arange(4.0).view(1, 1, 2, 2)))
+    tensor([[[[0., 0.],
+              [0., 3.]]]])
+    """
     nd, fn = 2, staticmethod(F.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
+    """Puts maxima back where MaxPool3d(return_indices=True) found them, zeros elsewhere.
+
+    >>> nn.MaxUnpool3d(2)(*nn.MaxPool3d(2, return_indices=True)(taper.ones(1, 1, 2, 2, 2))).shape
+    taper.Size([1, 1, 2, 2, 2])
+    """
     nd, fn = 3, staticmethod(F.max_unpool3d)
 
 
@@ -291,10 +397,20 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
+    """Maxima of windows whose places are drawn, so that the size shrinks by a ratio that is no integer.
+
+    >>> nn.FractionalMaxPool2d(2, output_size=3)(taper.ones(1, 1, 5, 5)).shape
+    taper.Size([1, 1, 3, 3])
+    """
     nd, fn = 2, staticmethod(F.fractional_max_pool2d)
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
+    """The same as FractionalMaxPool2d in three dimensions.
+
+    >>> nn.FractionalMaxPool3d(2, output_size=3)(taper.ones(1, 1, 5, 5, 5)).shape
+    taper.Size([1, 1, 3, 3, 3])
+    """
     nd, fn = 3, staticmethod(F.fractional_max_pool3d)
 
 
@@ -311,14 +427,29 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
+    """The p-norm of windows: (sum of x**p)**(1/p).
+
+    >>> nn.LPPool1d(2, 2)(taper.tensor([[[3.0, 4.0]]]))
+    tensor([[[5.]]])
+    """
     fn = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
+    """The p-norm of windows of rows and columns.
+
+    >>> nn.LPPool2d(2, 2)(taper.ones(1, 1, 2, 2))
+    tensor([[[[2.]]]])
+    """
     fn = staticmethod(F.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
+    """The p-norm of windows in three dimensions.
+
+    >>> nn.LPPool3d(1, 2)(taper.ones(1, 1, 2, 2, 2)).shape
+    taper.Size([1, 1, 1, 1, 1])
+    """
     fn = staticmethod(F.lp_pool3d)
 
 
@@ -336,6 +467,13 @@ def _pad_class(name, nd, mode):
             return f"padding={self.padding}, value={self.value}" if name.startswith("Constant") else f"{self.padding}"
 
     P.__name__ = P.__qualname__ = name
+    how = {"reflect": "the mirror image, edges not repeated", "replicate": "the value at the edge", "circular": "what is at the other end",
+           "constant": "a value" if name.startswith("Constant") else "zeros"}[mode]
+    P.__doc__ = f"""Pads the last {nd} dimension{"s" * (nd > 1)} with {how}: (left, right) of the last, then of the one before.
+
+    >>> nn.{name}(1{", 5.0" * name.startswith("Constant")})(taper.ones(1, 1, {", ".join("3" * nd)})).shape
+    taper.Size([1, 1, {", ".join("5" * nd)}])
+    """
     return P
 
 

@@ -10,7 +10,11 @@ __all__ = ["LazyModuleMixin", "LazyLinear"] + [f"Lazy{k}{d}d" for k in ("Conv", 
 
 class LazyModuleMixin:
     """Put before a module class: initialize_parameters(*inputs) is called before the first forward and gives the
-    uninitialised parameters their shapes; then the module becomes a cls_to_become and is lazy no more."""
+    uninitialised parameters their shapes; then the module becomes a cls_to_become and is lazy no more.
+
+    >>> issubclass(nn.LazyLinear, nn.modules.lazy.LazyModuleMixin)
+    True
+    """
     cls_to_become = None
 
     def __init__(self, *args, **kwargs):
@@ -57,6 +61,11 @@ def _fill(module, **shapes):
 
 
 class LazyLinear(LazyModuleMixin, Linear):
+    """Linear that learns in_features from its first input.
+
+    >>> nn.LazyLinear(4)(taper.ones(2, 3)).shape
+    taper.Size([2, 4])
+    """
     cls_to_become = Linear
 
     def __init__(self, out_features, bias=True, device=None, dtype=None):
@@ -135,7 +144,11 @@ class _LazyNorm(LazyModuleMixin):
 
 def _make(base, kind):
     return type("Lazy" + base.__name__, (kind, base), dict(cls_to_become=base, __module__=__name__,
-                                                          __doc__=f"A {base.__name__} that takes its number of channels from the first input."))
+                                                          __doc__=f"""A {base.__name__} that takes its number of channels from the first input.
+
+    >>> nn.Lazy{base.__name__}({"8, 2" if "Conv" in base.__name__ else ""})(taper.ones(2, 3, {", ".join("4" * int(base.__name__[-2]))})).shape[:2]
+    taper.Size([2, {8 if "Conv" in base.__name__ else 3}])
+    """))
 
 
 for _base in (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d):

@@ -8,7 +8,11 @@ from .module import Module
 
 
 class Identity(Module):
-    """Returns its input; takes and ignores any constructor arguments."""
+    """Returns its input; takes and ignores any constructor arguments.
+
+    >>> nn.Identity()(taper.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
 
     def __init__(self, *args, **kwargs):
         super().__init__()
@@ -18,7 +22,11 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """y = x W' + b"""
+    """y = x W' + b
+
+    >>> nn.Linear(3, 4)(taper.ones(2, 3)).shape
+    taper.Size([2, 4])
+    """
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
@@ -45,7 +53,11 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """y = x1 W x2 + b"""
+    """y = x1 W x2 + b
+
+    >>> nn.Bilinear(2, 3, 4)(taper.ones(5, 2), taper.ones(5, 3)).shape
+    taper.Size([5, 4])
+    """
 
     def __init__(self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
@@ -71,6 +83,11 @@ class Bilinear(Module):
 
 
 class Flatten(Module):
+    """Makes one dimension of those from start_dim to end_dim.
+
+    >>> nn.Flatten()(taper.zeros(2, 3, 4)).shape
+    taper.Size([2, 12])
+    """
     def __init__(self, start_dim=1, end_dim=-1):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -83,6 +100,11 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
+    """Makes several dimensions of one.
+
+    >>> nn.Unflatten(1, (2, 3))(taper.zeros(4, 6)).shape
+    taper.Size([4, 2, 3])
+    """
     def __init__(self, dim, unflattened_size):
         super().__init__()
         self.dim, self.unflattened_size = dim, unflattened_size
@@ -95,7 +117,11 @@ class Unflatten(Module):
 
 
 class Embedding(Module):
-    """Rows of a table by index."""
+    """Rows of a table by index.
+
+    >>> nn.Embedding(10, 3)(taper.tensor([1, 4])).shape
+    taper.Size([2, 3])
+    """
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False,
                  _weight=None, _freeze=False, device=None, dtype=None):
@@ -136,7 +162,11 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """Sums, means or maxima of bags of rows of a table."""
+    """Sums, means or maxima of bags of rows of a table.
+
+    >>> nn.EmbeddingBag(10, 3, mode="sum")(taper.tensor([[1, 4], [2, 2]])).shape
+    taper.Size([2, 3])
+    """
 
     def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
                  _weight=None, include_last_offset=False, padding_idx=None, device=None, dtype=None):
@@ -180,6 +210,11 @@ class EmbeddingBag(Module):
 
 
 class ChannelShuffle(Module):
+    """Deals the channels out to groups, as one shuffles cards.
+
+    >>> nn.ChannelShuffle(2)(taper.arange(4.0).view(1, 4, 1, 1)).flatten()
+    tensor([0., 2., 1., 3.])
+    """
     def __init__(self, groups):
         super().__init__()
         self.groups = groups
@@ -192,6 +227,12 @@ class ChannelShuffle(Module):
 
 
 class PixelShuffle(Module):
+    """Makes images r times as large out of r * r channels.
+
+    >>> nn.PixelShuffle(2)(taper.arange(4.0).view(1, 4, 1, 1))
+    tensor([[[[0., 1.],
+              [2., 3.]]]])
+    """
     def __init__(self, upscale_factor):
         super().__init__()
         self.upscale_factor = upscale_factor
@@ -204,6 +245,11 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
+    """Undoes PixelShuffle: r * r channels out of each block of pixels.
+
+    >>> nn.PixelUnshuffle(2)(taper.zeros(1, 1, 4, 4)).shape
+    taper.Size([1, 4, 2, 2])
+    """
     def __init__(self, downscale_factor):
         super().__init__()
         self.downscale_factor = downscale_factor
@@ -216,6 +262,11 @@ class PixelUnshuffle(Module):
 
 
 class Upsample(Module):
+    """Makes signals or images larger: the nearest value, or an interpolation (mode).
+
+    >>> nn.Upsample(scale_factor=2)(taper.tensor([[[1.0, 2.0]]]))
+    tensor([[[1., 1., 2., 2.]]])
+    """
     def __init__(self, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None):
         super().__init__()
         self.size, self.mode, self.align_corners, self.recompute_scale_factor = size, mode, align_corners, recompute_scale_factor
@@ -230,16 +281,32 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
+    """Makes images larger: the nearest pixel.
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(taper.tensor([[[[1.0, 2.0]]]]))
+    tensor([[[[1., 1., 2., 2.],
+              [1., 1., 2., 2.]]]])
+    """
     def __init__(self, size=None, scale_factor=None):
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
+    """Makes images larger, by linear interpolation of rows and columns.
+
+    >>> nn.UpsamplingBilinear2d(scale_factor=2)(taper.ones(1, 1, 2, 2)).shape
+    taper.Size([1, 1, 4, 4])
+    """
     def __init__(self, size=None, scale_factor=None):
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
 class CosineSimilarity(Module):
+    """The cosine of the angle between vectors along dim.
+
+    >>> nn.CosineSimilarity(dim=0)(taper.tensor([1.0, 0.0]), taper.tensor([1.0, 1.0]))
+    tensor(0.7071)
+    """
     def __init__(self, dim=1, eps=1e-8):
         super().__init__()
         self.dim, self.eps = dim, eps
@@ -249,6 +316,11 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
+    """The p-norm of the difference of vectors.
+
+    >>> nn.PairwiseDistance(eps=0.0)(taper.tensor([[0.0, 0.0]]), taper.tensor([[3.0, 4.0]]))
+    tensor([5.])
+    """
     def __init__(self, p=2.0, eps=1e-6, keepdim=False):
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
@@ -258,6 +330,13 @@ class PairwiseDistance(Module):
 
 
 class Fold(Module):
+    """Sums sliding blocks, as Unfold makes them, into an image.
+
+    >>> nn.Fold((3, 3), kernel_size=2)(taper.ones(1, 4, 4))
+    tensor([[[[1., 2., 1.],
+              [2., 4., 2.],
+              [1., 2., 1.]]]])
+    """
     def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):
         super().__init__()
         self.output_size, self.kernel_size, self.dilation, self.padding, self.stride = output_size, kernel_size, dilation, padding, stride
@@ -270,6 +349,11 @@ class Fold(Module):
 
 
 class Unfold(Module):
+    """The sliding blocks of an image, one a column.
+
+    >>> nn.Unfold(kernel_size=2)(taper.ones(1, 1, 3, 3)).shape
+    taper.Size([1, 4, 4])
+    """
     def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
         super().__init__()
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
@@ -286,7 +370,11 @@ _Scores = namedtuple("ASMoutput", ["output", "loss"])
 
 class AdaptiveLogSoftmaxWithLoss(Module):
     """log softmax over many classes: frequent ones in the head, rarer ones in clusters that the head picks, each computed
-    only for the rows that need it. Class numbers go by frequency; cutoffs say where the clusters begin."""
+    only for the rows that need it. Class numbers go by frequency; cutoffs say where the clusters begin.
+
+    >>> nn.AdaptiveLogSoftmaxWithLoss(8, 20, cutoffs=[5, 10])(taper.ones(2, 8), taper.tensor([1, 12])).output.shape
+    taper.Size([2])
+    """
 
     def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
         super().__init__()

@@ -81,7 +81,14 @@ def _running():
 
 
 class Module:
-    """Base class: assign Parameters, Buffers and Modules as attributes, define forward()."""
+    """Base class: assign Parameters, Buffers and Modules as attributes, define forward().
+
+    >>> nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    Sequential(
+      (0): Linear(in_features=2, out_features=3, bias=True)
+      (1): ReLU()
+    )
+    """
 
     training: bool
     dump_patches = False

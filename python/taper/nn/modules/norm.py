@@ -74,19 +74,39 @@ class _BatchNorm(_NormBase):
 
 
 class BatchNorm1d(_BatchNorm):
+    """Normalises each feature over the batch, then scales and shifts it; running statistics are used in evaluation.
+
+    >>> nn.BatchNorm1d(1, affine=False, eps=0.0)(taper.tensor([[1.0], [3.0]]))
+    tensor([[-1.],
+            [ 1.]])
+    """
     dims = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
+    """Normalises each channel over the batch and its pixels, then scales and shifts it.
+
+    >>> nn.BatchNorm2d(3)(taper.ones(2, 3, 4, 4)).shape
+    taper.Size([2, 3, 4, 4])
+    """
     dims = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
+    """Normalises each channel over the batch and its voxels, then scales and shifts it.
+
+    >>> nn.BatchNorm3d(3)(taper.ones(2, 3, 2, 2, 2)).shape
+    taper.Size([2, 3, 2, 2, 2])
+    """
     dims = (5,)
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over the batches of all ranks of a group; with one rank, or in eval mode, the usual one."""
+    """Batch normalisation over the batches of all ranks of a group; with one rank, or in eval mode, the usual one.
+
+    >>> nn.SyncBatchNorm(3).eval()(taper.ones(2, 3, 4)).shape
+    taper.Size([2, 3, 4])
+    """
     dims = (2, 3, 4, 5)
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None):
@@ -156,18 +176,38 @@ class _InstanceNorm(_NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm):
+    """Normalises each channel of each sample.
+
+    >>> nn.InstanceNorm1d(1, eps=0.0)(taper.tensor([[[1.0, 3.0]]]))
+    tensor([[[-1.,  1.]]])
+    """
     dims = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
+    """Normalises each channel of each image.
+
+    >>> nn.InstanceNorm2d(3)(taper.ones(2, 3, 4, 4)).shape
+    taper.Size([2, 3, 4, 4])
+    """
     dims = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
+    """Normalises each channel of each sample in three dimensions.
+
+    >>> nn.InstanceNorm3d(3)(taper.ones(2, 3, 2, 2, 2)).shape
+    taper.Size([2, 3, 2, 2, 2])
+    """
     dims = (4, 5)
 
 
 class LayerNorm(Module):
+    """Normalises over the last dimensions (normalized_shape), then scales and shifts.
+
+    >>> nn.LayerNorm(2, eps=0.0, elementwise_affine=False)(taper.tensor([1.0, 3.0]))
+    tensor([-1.,  1.])
+    """
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
         super().__init__()
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, numbers.Integral) else tuple(normalized_shape)
@@ -197,6 +237,11 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
+    """Divides by the root of the mean square over the last dimensions, then scales.
+
+    >>> nn.RMSNorm(2, eps=0.0, elementwise_affine=False)(taper.tensor([3.0, 3.0]))
+    tensor([1., 1.])
+    """
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
         super().__init__()
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, numbers.Integral) else tuple(normalized_shape)
@@ -218,6 +263,11 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
+    """Normalises groups of channels of each sample, then scales and shifts each channel.
+
+    >>> nn.GroupNorm(2, 4)(taper.ones(1, 4, 3)).shape
+    taper.Size([1, 4, 3])
+    """
     def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None):
         super().__init__()
         if num_channels % num_groups:
@@ -243,6 +293,11 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
+    """Divides each channel by a power of the sum of squares of its neighbours.
+
+    >>> nn.LocalResponseNorm(2)(taper.ones(1, 3, 2)).shape
+    taper.Size([1, 3, 2])
+    """
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0):
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k

@@ -8,6 +8,11 @@ from .module import Module
 
 
 class RNNBase(Module):
+    """What RNN, GRU and LSTM share.
+
+    >>> issubclass(nn.LSTM, nn.RNNBase)
+    True
+    """
     def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
                  device=None, dtype=None):
         super().__init__()
@@ -184,6 +189,11 @@ class RNNBase(Module):
 
 
 class RNN(RNNBase):
+    """h = tanh(W x + V h + b) over a sequence; returns all states of the last layer and the last state of each layer.
+
+    >>> nn.RNN(3, 5, batch_first=True)(taper.ones(2, 7, 3))[0].shape
+    taper.Size([2, 7, 5])
+    """
     def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False,
                  device=None, dtype=None):
         if nonlinearity not in ("tanh", "relu"):
@@ -197,6 +207,11 @@ class RNN(RNNBase):
 
 
 class GRU(RNNBase):
+    """Gated recurrent units over a sequence; returns all states of the last layer and the last state of each layer.
+
+    >>> nn.GRU(3, 5, batch_first=True)(taper.ones(2, 7, 3))[0].shape
+    taper.Size([2, 7, 5])
+    """
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
         super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
 
@@ -206,6 +221,11 @@ class GRU(RNNBase):
 
 
 class LSTM(RNNBase):
+    """Long short-term memory over a sequence; returns all states of the last layer, and (h, c) of each layer.
+
+    >>> nn.LSTM(3, 5, num_layers=2, batch_first=True)(taper.ones(2, 7, 3))[0].shape
+    taper.Size([2, 7, 5])
+    """
     def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0,
                  device=None, dtype=None):
         super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
@@ -243,6 +263,11 @@ class _CellBase(Module):
 
 
 class RNNCell(_CellBase):
+    """One step of a recurrent network: tanh(W x + V h + b).
+
+    >>> nn.RNNCell(3, 5)(taper.ones(2, 3)).shape
+    taper.Size([2, 5])
+    """
     def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
@@ -253,6 +278,11 @@ class RNNCell(_CellBase):
 
 
 class LSTMCell(_CellBase):
+    """One step of a long short-term memory; returns (h, c).
+
+    >>> nn.LSTMCell(3, 5)(taper.ones(2, 3))[0].shape
+    taper.Size([2, 5])
+    """
     def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
@@ -265,6 +295,11 @@ class LSTMCell(_CellBase):
 
 
 class GRUCell(_CellBase):
+    """One step of a gated recurrent unit.
+
+    >>> nn.GRUCell(3, 5)(taper.ones(2, 3)).shape
+    taper.Size([2, 5])
+    """
     def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 

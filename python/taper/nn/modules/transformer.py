@@ -22,6 +22,11 @@ def _activation(a):
 
 
 class TransformerEncoderLayer(Module):
+    """Attention to itself and feed-forward network.
+
+    >>> nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(taper.ones(1, 3, 8)).shape
+    taper.Size([1, 3, 8])
+    """
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
                  bias=True, device=None, dtype=None):
         super().__init__()
@@ -53,6 +58,11 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerDecoderLayer(Module):
+    """Attention to itself, attention to memory, feed-forward network.
+
+    >>> nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)(taper.ones(1, 3, 8), taper.ones(1, 4, 8)).shape
+    taper.Size([1, 3, 8])
+    """
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
                  bias=True, device=None, dtype=None):
         super().__init__()
@@ -91,6 +101,11 @@ class TransformerDecoderLayer(Module):
 
 
 class TransformerEncoder(Module):
+    """A stack of encoder layers.
+
+    >>> nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)(taper.ones(1, 3, 8)).shape
+    taper.Size([1, 3, 8])
+    """
     def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
         super().__init__()
         self.layers = _clones(encoder_layer, num_layers)
@@ -105,6 +120,11 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
+    """A stack of decoder layers.
+
+    >>> nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 1)(taper.ones(1, 3, 8), taper.ones(1, 4, 8)).shape
+    taper.Size([1, 3, 8])
+    """
     def __init__(self, decoder_layer, num_layers, norm=None):
         super().__init__()
         self.layers = _clones(decoder_layer, num_layers)
@@ -121,6 +141,11 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
+    """Encoder and decoder of "Attention is all you need".
+
+    >>> nn.Transformer(8, nhead=2, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=16, batch_first=True)(taper.ones(1, 4, 8), taper.ones(1, 3, 8)).shape
+    taper.Size([1, 3, 8])
+    """
     def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1, activation=F.relu,
                  custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
         super().__init__()

@@ -4,7 +4,11 @@ from ..modules.module import Module
 
 
 class DataParallel(Module):
-    """One device: the module itself."""
+    """One device: the module itself.
+
+    >>> nn.DataParallel(nn.Linear(3, 4))(taper.ones(2, 3)).shape
+    taper.Size([2, 4])
+    """
 
     def __init__(self, module, device_ids=None, output_device=None, dim=0):
         super().__init__()
