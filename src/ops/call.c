@@ -659,6 +659,9 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
         return ok && (v == OPV_inplace ? into_self(&c, out, fake || any_fake(&c)) : true);
     }
     unsigned marks = arg_marks(&c);
+    if (TP_UNLIKELY(marks & ST_sparse))
+        return err_set(err, ERR_notimpl,
+                       "%s(): not supported for sparse tensors; to_dense() makes a dense one", c.row->name);
     if (!fake && (marks & ST_fake)) {
         if (!cx->rec && !no_stray_symbol(&c))
             return false;
