@@ -845,6 +845,12 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     return (out if batched else out.squeeze(1)), None
 
 
+def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
+    """Products by groups of rows or columns (a mixture of experts): see nn/_grouped.py."""
+    from ._grouped import grouped_mm
+    return grouped_mm(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
+
+
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     return taper.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
