@@ -4,10 +4,13 @@ from .._absent import fill as _fill
 from . import _tensor
 from ._tensor import SparseTensor
 
-for _n in ("addmm", "hspmm", "log_softmax", "mm", "sampled_addmm", "softmax", "sum", "sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor",
+for _n in ("addmm", "hspmm", "log_softmax", "sampled_addmm", "softmax", "sum", "sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor",
            "sparse_compressed_tensor", "_sparse_coo_tensor_unsafe"):
     globals()[_n] = _tensor._outside(getattr(_tensor, _n))
     globals()[_n].__module__ = __name__
+mm = _tensor._outside(_tensor._mm)
+mm.__name__ = mm.__qualname__ = "mm"
+_convert_indices_from_coo_to_csr, _convert_indices_from_csr_to_coo = _tensor.coo_to_csr, _tensor.csr_to_coo
 
 _fill(globals(), "sparse tensors in blocks are not supported", classes="SparseSemiStructuredTensor", functions="to_sparse_semi_structured sparse_bsr_tensor sparse_bsc_tensor")
 _fill(globals(), "not written yet for sparse tensors", functions="spdiags as_sparse_gradcheck")

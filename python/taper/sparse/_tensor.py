@@ -455,6 +455,42 @@ def mm(a, b):
     return _times_dense(_matrix(transpose(_as_coo(b), 0, 1), "mm"), a.t()).t()
 
 
+def _reduced(a, b, reduce):
+    """mm() whose products are not added: their mean, largest or smallest in each row, 0 in an empty one."""
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise ValueError(f"mm: reduce is one of sum, mean, amax and amin, not {reduce!r}")
+    if not is_sparse(a) or is_sparse(b) or len(b.shape) != 2:
+        _refuse("mm() with reduce= of anything but a sparse and a dense matrix")
+    s = _matrix(a, "mm")
+    row, col = s._parts[0]
+    if reduce in ("sum", "mean"):
+        many = _sums(_f["ones_like"](s._val), row, s.shape[0]).detach().clamp(min=1).unsqueeze(1)
+        return _times_dense(s, b) / many if reduce == "mean" else _times_dense(s, b)
+    each = b.index_select(0, col) * s._val.unsqueeze(1)
+    return each.new_zeros((s.shape[0], b.shape[1])).scatter_reduce(0, row.unsqueeze(1).expand(each.shape), each, reduce, include_self=False)
+
+
+def _mm(mat1, mat2, reduce="sum"):
+    """Matrix product of a sparse matrix with a dense or sparse one; reduce: what becomes of the products of a row."""
+    _agree(mat1, mat2, "mm")
+    return mm(mat1, mat2) if reduce == "sum" else _reduced(mat1, mat2, reduce)
+
+
+def coo_to_csr(input, size, *, out_int32=False):
+    """Where each of size rows begins, of sorted row numbers."""
+    count = _sums(_f["ones_like"](input, dtype=_C.int64), input, size)
+    return _f["cat"]([count.new_zeros(1), count.cumsum(0)]).to(_C.int32 if out_int32 else _C.int64)
+
+
+def csr_to_coo(crow_indices, col_indices, *, out_int32=False, transpose=False):
+    """Row and column numbers, (2, nnz)."""
+    c = crow_indices.to(_C.int64)
+    row = _f["repeat_interleave"](_f["arange"](c.numel() - 1, device=c.device), c[1:] - c[:-1])
+    both = [row, col_indices.to(_C.int64)]
+    return _f["stack"](both[::-1] if transpose else both).to(_C.int32 if out_int32 else _C.int64)
+
+
 def mv(a, b):
     _agree(a, b, "mv")
     if not is_sparse(a):
