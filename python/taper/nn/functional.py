@@ -4,6 +4,7 @@ import warnings
 
 import taper
 from .. import _C
+from .._never import never_captured as _never_captured
 
 _call = _C._call
 globals().update(_C._op_functions.get("nn.functional", {}))
@@ -268,10 +269,12 @@ def _looked_up(weight, input, padding_idx, scale_grad_by_freq, sparse):
     return taper.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 
-@taper._dynamo.disable(reason="the gradient of an embedding with sparse=True is a sparse tensor: it runs outside of graphs")
 def _looked_up_sparse(weight, input, padding_idx):
     from ..sparse import _tensor
     return _tensor.look_up(weight, input, padding_idx)
+
+
+_looked_up_sparse = _never_captured(_looked_up_sparse, reason="the gradient of an embedding with sparse=True is a sparse tensor: it runs outside of graphs")
 
 
 def _bags_of_one_length(input, weight, scale_grad_by_freq, mode, per_sample_weights, padding_idx, sparse):
