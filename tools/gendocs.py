@@ -49,7 +49,7 @@ def exceptions():
 MISSING = [
     ("complex numbers, which Taper has not, and the Fourier transforms built on them",
      r"c(double|float|half)|complex|fft\.|imag|i?stft|polar|view_as_(complex|real)|linalg\.eig(vals)?$"),
-    ("sparse tensors, which Taper has not", r"sparse\.|to_sparse"),
+    ("sparse tensors, which are not rows of the table ([sparse tensors](coming-from-pytorch.md))", r"sparse\.|to_sparse"),
     ("make CUDA kernels from text", r"jiterator"),
     ("float8, which Taper has not", r"torch\._scaled_mm"),
     ("internals of PyTorch's attention on CUDA", r"torch\.ops\.aten\._(efficient|flash)_attention"),

@@ -47,9 +47,9 @@ _ELSEWHERE["Future"] = "futures"
 
 from ._absent import absent_class as _absent_class, absent_function as _absent_function  # noqa: E402
 
-_SPARSE = "sparse tensors are not supported"
-for _n in ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor", "hspmm"):
-    globals().setdefault(_n, _absent_function("taper", _n, _SPARSE))
+_ELSEWHERE.update(dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
+                                 "sparse_compressed_tensor", "_sparse_coo_tensor_unsafe", "hspmm", "_convert_indices_from_coo_to_csr",
+                                 "_convert_indices_from_csr_to_coo"), "sparse"))
 for _n in ("quantize_per_tensor", "quantize_per_channel", "_make_per_tensor_quantized_tensor", "_scaled_mm"):
     globals().setdefault(_n, _absent_function("taper", _n, "quantized tensors are not supported"))
 

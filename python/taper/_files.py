@@ -113,16 +113,29 @@ def _one_of(kinds, make):
     return call
 
 
+_LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "sparse_csc")
+
+
 def _get_layout(name):
-    if name != "torch.strided":
+    if name not in ["torch." + n for n in _LAYOUTS]:
         raise UnpicklingError(f"layout {str(name)[:40]!r} is not supported")
-    return _C.strided
+    return getattr(_C, name[6:])
+
+
+def _rebuild_sparse_tensor(layout, data):
+    from .sparse import _tensor
+    if type(data) is not tuple or len(data) not in (3, 4) or not all(isinstance(t, _C.Tensor) for t in data[:2]):
+        raise UnpicklingError("a sparse tensor is made of something else than indices, values and a size")
+    try:
+        return _tensor._rebuild(layout, data)
+    except (TypeError, ValueError, IndexError, RuntimeError) as e:
+        raise UnpicklingError(f"a sparse tensor is damaged: {e}") from None
 
 
 def _names():
     from . import nn
     own = {"torch._utils." + f.__name__: f for f in (_rebuild_tensor, _rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_meta_tensor_no_storage,
-                                                    _rebuild_parameter, _rebuild_parameter_with_state)}
+                                                    _rebuild_parameter, _rebuild_parameter_with_state, _rebuild_sparse_tensor)}
     calls = {**own, "torch._tensor._rebuild_from_type_v2": _rebuild_from_type_v2, "torch.serialization._get_layout": _get_layout,
              "collections.OrderedDict": _ordered, "collections.Counter": lambda d=(): Counter(dict(d)), "torch.Size": lambda d=(): _C.Size(d),
              "torch.device": _one_of((str, int), _C.device), "builtins.set": lambda d=(): set(map(_unpickle.check_key, d)),
@@ -146,7 +159,7 @@ def _names():
 
 
 _table = {}
-_NOT_HERE = {"sparse": "sparse tensors", "qtensor": "quantized tensors", "nested": "nested tensors", "wrapper_subclass": "tensors of wrapper subclasses",
+_NOT_HERE = {"qtensor": "quantized tensors", "nested": "nested tensors", "wrapper_subclass": "tensors of wrapper subclasses",
              "device_tensor": "tensors of other devices"}
 
 
@@ -560,8 +573,8 @@ class _Pickler(pickle._Pickler):
             return self.tensor(obj, Parameter, Buffer)
         if isinstance(obj, _C.dtype):
             return self.as_global(obj, "torch." + str(obj).split(".")[-1])
-        if obj is _C.strided:
-            return _global("torch.serialization._get_layout"), ("torch.strided",)
+        if isinstance(obj, _C.layout):
+            return _global("torch.serialization._get_layout"), ("torch." + str(obj).split(".")[-1],)
         if type(obj) is _C.Size:
             return _global("torch.Size"), (tuple(obj),)
         if type(obj) is _C.device:
@@ -583,6 +596,11 @@ class _Pickler(pickle._Pickler):
         self.memoize(obj)
 
     def tensor(self, t, Parameter, Buffer):
+        if t.layout is not _C.strided:
+            from .sparse import _tensor
+            args = _tensor._state(t)
+            self.keep.append(args)
+            return _global("torch._utils._rebuild_sparse_tensor"), args
         state = dict(t.__dict__)
         if isinstance(t, Parameter):
             data = t.detach()

@@ -151,6 +151,30 @@ for _f in (__deepcopy__, __reduce_ex__, __copy__, __array_wrap__, new):
     _C._tensor_set(_f.__name__, _f)
 
 
+# --- sparse tensors: the methods that dense ones have (taper.sparse is loaded when one is called) -------------------
+def _to_sparse(name):
+    def method(self, *args, **kwargs):
+        from .sparse import _tensor
+        return _tensor._outside(getattr(_tensor, name))(self, *args, **kwargs)
+    method.__name__, method.__qualname__ = name, "Tensor." + name
+    return method
+
+
+def _only_sparse(name):
+    def method(self, *args):
+        raise RuntimeError(f"{name} expected sparse tensor layout but got Strided")
+    method.__name__, method.__qualname__ = name, "Tensor." + name
+    return method
+
+
+for _n in ("to_sparse", "to_sparse_csr", "to_sparse_csc", "to_sparse_coo", "to_dense", "sparse_mask"):
+    _C._tensor_set(_n, _to_sparse(_n))
+for _n in ("indices", "values", "_indices", "_values", "coalesce", "is_coalesced", "_nnz", "crow_indices", "col_indices", "ccol_indices", "row_indices"):
+    _C._tensor_set(_n, _only_sparse(_n))
+_C._tensor_set("sparse_dim", lambda self: 0)
+_C._tensor_set("dense_dim", lambda self: self.dim())
+
+
 class _TypedMeta(type):
     def __instancecheck__(cls, obj):
         return isinstance(obj, Tensor) and obj.dtype is cls.dtype

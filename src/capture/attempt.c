@@ -66,16 +66,27 @@ static bool kernel_takes(op_id op, op_variant v, const tp_val *arg, tp_err *err)
     map_putn(&known, key, (size_t)(4 + n), &known);
     return true;
 }
+/* Steps of the tape that kept a tensor see what Tensor.data writes, the backward of a graph would not: such writes are in graphs
+ * only as long as nothing is on the tape. */
+static bool data_meets_tape(trace *t)
+{
+    if (TP_LIKELY(!t->by_data.n) || grad_steps_made() == t->taped)
+        return false;
+    t->e->r->no_data = t->again = true;
+    t_break(t, BRK_attribute, "a write to Tensor.data: tracing again");
+    return true;
+}
 static bool record(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                    tp_err *err)
 {
     trace *t = data;
     bool writes = v == OPV_inplace || (op_row_of(op)->flags & OPF_MUT);
-    if (TP_UNLIKELY(writes && arg[0].kind == VAL_tensor && (arg[0].t->spare & AGF_data))) {
-        t->e->r->no_data = t->again = true;
-        t_break(t, BRK_attribute, "a write to Tensor.data: tracing again");
-        return err_set(err, ERR_python, "a write to Tensor.data");
+    if (writes && arg[0].kind == VAL_tensor) {
+        map *m = arg[0].t->spare & AGF_data ? &t->by_data : &t->counted;
+        map_puti(m, (uint64_t)(uintptr_t)arg[0].t->storage, t);
     }
+    if (TP_UNLIKELY(data_meets_tape(t)))
+        return err_set(err, ERR_python, "a write to Tensor.data");
     if (!kernel_takes(op, v, arg, err) || !ir_record(cx, &t->rec, op, v, arg, out, err))
         return false;
     const op_row *row = op_row_of(op);
@@ -146,6 +157,8 @@ static void attempt_end(attempt *a)
     vec_free(&t->gens);
     map_free(&t->by_ptr);
     map_free(&t->looked);
+    map_free(&t->by_data);
+    map_free(&t->counted);
     vec_free(&t->keys);
     Py_CLEAR(t->params_seen);
     Py_CLEAR(t->caught);
@@ -410,7 +423,10 @@ static bool attempt_once(capture *c)
     t->handled = c->handled;
     t->overriding = &c->overriding;
     t_now = t;
+    t->taped = grad_steps_made();
     int rc = attempt_run(c->a, &ret, NULL);
+    if (rc != ST_error && data_meets_tape(t))
+        rc = ST_error;
     ev_span_end(&reading);
     if (ev_trace_on(EV_dynamo_output_graph) && t->g && t->g->nnode >= EV_LATER_NODES)
         ev_later_soon();

@@ -911,6 +911,13 @@ static void finish_graph(trace *t)
     IR_EACH (x, t->g)
         e->nops += x->kind == IR_call || (x->kind == IR_opaque && x->val.kind != VAL_none) ||
                    ir_hop(x) != HOP_none || aot_makes_leaf(x);
+    e->silent = arena_alloc(&e->mem, sizeof *e->silent * (size_t)MAX(e->nin, 1));
+    for (int i = 0; i < e->nin && t->by_data.n; i++) {
+        const tp_tensor *x = ir_type(t->g->inputs.at[i]);
+        uint64_t at = x ? (uint64_t)(uintptr_t)x->storage : 0;
+        if (x && map_geti(&t->by_data, at) && !map_geti(&t->counted, at))
+            e->silent[e->nsilent++] = i;
+    }
     map written = { 0 };
     bool only_inputs;
     e->repeats = repeats(t->g, &e->random, &written, &only_inputs);
@@ -1578,12 +1585,18 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
                 e->run->stepwise; /* effects of lines before the failure, and what the line raises */
     bool undo = TP_UNLIKELY(e->undo || lost) && !on_tape(e, in);
     saved *was = TP_UNLIKELY(e->nwritten) ? save_written(e, in, undo) : NULL;
+    uint32_t *versions = TP_UNLIKELY(e->nsilent) ? mem_alloc(sizeof *versions * (size_t)e->nsilent) : NULL;
+    for (int i = 0; i < e->nsilent; i++)
+        versions[i] = in[e->silent[i]].t->storage->version;
     cap_thread *here = cap_here();
     int frames = here->running;
     here->running = 0; /* what a graph calls is not compiled */
     bool ran = (!had || let_go(e, reg, had)) &&
                (!e->run || run_program_call(e->run, cx, in, e->nin, out, e->nout, &err));
     here->running = frames;
+    for (int i = 0; i < e->nsilent && ran; i++)
+        in[e->silent[i]].t->storage->version = versions[i];
+    free(versions);
     if (e->nograd)
         cx->grad_mode = mode;
     cx->autocast = cast;

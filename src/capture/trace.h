@@ -88,6 +88,9 @@ struct trace {
     bool made_leaf;    /* requires_grad_() is in the graph */
     bool compared;     /* sizes were compared, and the outcome became a guard */
     bool again;        /* not a break: the trace starts once more, now knowing better */
+    uint64_t taped;    /* grad_steps_made() when it began */
+    map by_data,       /* storages written through Tensor.data, which does not count as a write, */
+        counted;       /* and those that calls wrote otherwise */
     char *last[20];    /* verbose: the newest instructions traced */
     unsigned nlast;
     bool verbose;

@@ -369,6 +369,8 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
     entry *e = t->e;
     if (tensor_is_fake(x) && x->node)
         return t_break(t, BRK_wrapped, "a fake tensor of another trace");
+    if (tensor_is_sparse(x))
+        return t_break(t, BRK_wrapped, "a sparse tensor: calls on sparse tensors run outside of graphs");
     guard *g = guard_add(e, G_TENSOR_MATCH, s, NULL);
     guard_tensor *gt = g->t = ARENA_NEW(&e->mem, guard_tensor);
     guard_where(t, g);

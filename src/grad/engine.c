@@ -165,6 +165,18 @@ static bool sole_owner(const tp_tensor *t)
     return t->base ? t->base->refs == 1 && !t->base->py && t->storage->refs == 2 : t->storage->refs == 1;
 }
 
+/* *acc = *acc + g where one of them is sparse. Takes g's count. */
+static bool add_sparse(tp_tensor **acc, tp_tensor *g, tp_err *err)
+{
+    tp_tensor *sum = grad_add_sparse(*acc, g, err);
+    tensor_unref(g);
+    if (!sum)
+        return false;
+    tensor_unref(*acc);
+    *acc = sum;
+    return true;
+}
+
 /* *acc += g. Takes g's count. */
 static bool add_grad(grad_run *r, tp_tensor **acc, tp_tensor *g)
 {
@@ -172,6 +184,8 @@ static bool add_grad(grad_run *r, tp_tensor **acc, tp_tensor *g)
         *acc = g;
         return true;
     }
+    if (TP_UNLIKELY(tensor_is_sparse(*acc) || tensor_is_sparse(g)))
+        return add_sparse(acc, g, r->err);
     tp_tensor *a = *acc;
     tp_val out[1] = { vNone };
     bool ok;
@@ -225,6 +239,12 @@ bool grad_accumulate_into(bld *b, tp_tensor *leaf, tp_tensor *g, bool create_gra
     tp_val out[1] = { vNone };
     bool ok = true;
 
+    if (TP_UNLIKELY(tensor_is_sparse(g) || (m->grad && tensor_is_sparse(m->grad)))) {
+        if (m->grad)
+            return add_sparse(&m->grad, g, err);
+        m->grad = g;
+        return true;
+    }
     if (!m->grad) {
         if (create_graph) {
             ok = grad_call(b->cx, OP_clone, OPV_fn, (tp_val[]){ vT(g), vNone }, out, err);
@@ -291,6 +311,8 @@ static bool tensor_hooks(grad_run *r, grad_hooks *h, tp_tensor **g)
         return false;
     if (h->retain && h->owner) {
         grad_meta *m = grad_meta_make(h->owner);
+        if (tensor_is_sparse(*g) || (m->grad && tensor_is_sparse(m->grad)))
+            return m->grad ? add_sparse(&m->grad, tensor_ref(*g), r->err) : (m->grad = tensor_ref(*g), true);
         if (!m->grad) {
             tp_val out[1];
             if (!grad_call(r->cx, OP_clone, OPV_fn, (tp_val[]){ vT(*g), vNone }, out, r->err))

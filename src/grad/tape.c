@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 grad_anomaly grad_anomaly_hooks = { .check_nan = true };
+tp_tensor *(*grad_add_sparse)(tp_tensor *a, tp_tensor *b, tp_err *err);
 static _Thread_local uint64_t next_seq;
 _Thread_local uint64_t grad_step_running = UINT64_MAX;
 uint64_t grad_steps_made(void) { return next_seq; }

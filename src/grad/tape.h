@@ -184,6 +184,8 @@ typedef struct grad_anomaly {
     bool check_nan;
 } grad_anomaly;
 extern grad_anomaly grad_anomaly_hooks;
+/* The sum of two gradients of which one is sparse, counted, or NULL with err. Set by the front end, which has sparse tensors. */
+extern tp_tensor *(*grad_add_sparse)(tp_tensor *a, tp_tensor *b, tp_err *err);
 /* cx->hooks points at one of these while saved tensors are to be packed. */
 typedef struct grad_pack {
     int refs;

@@ -622,6 +622,14 @@ static bool numbers_fit(const op_call *c)
     return true;
 }
 
+/* zeros_like(m, device="cpu") of a tensor on "meta": it asks for memory, and reads none. */
+static bool made_real(const op_call *c)
+{
+    return (c->row->flags & OPF_LIKE) && c->variant == OPV_fn && !c->cx->rec && c->nout &&
+           c->out[0].dev.kind != DEV_meta && tensor_device(c->arg[0].t).kind == DEV_meta &&
+           sym_all_const(c->out[0].size, c->out[0].ndim);
+}
+
 static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err, bool fake)
 {
     op_call c;
@@ -651,6 +659,9 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
         return ok && (v == OPV_inplace ? into_self(&c, out, fake || any_fake(&c)) : true);
     }
     unsigned marks = arg_marks(&c);
+    if (TP_UNLIKELY(marks & ST_sparse))
+        return err_set(err, ERR_notimpl,
+                       "%s(): not supported for sparse tensors; to_dense() makes a dense one", c.row->name);
     if (!fake && (marks & ST_fake)) {
         if (!cx->rec && !no_stray_symbol(&c))
             return false;
@@ -666,8 +677,11 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     op_shape_fn *shape = c.special && c.special->shape ? c.special->shape : c.row->shape;
     if (!check_devices(&c) || !shape(&c) || (c.row->flags & OPF_FITS && !numbers_fit(&c)))
         goto done;
-    c.on_device = (marks & ST_device) || (c.nout && c.out[0].dev.kind != DEV_cpu);
+    c.on_device = ((marks & ST_device) && !(c.row->flags & OPF_LIKE)) ||
+                  (c.nout && c.out[0].dev.kind != DEV_cpu);
     fake = fake || (c.nout && c.out[0].dev.kind == DEV_meta);
+    if (TP_UNLIKELY(fake) && made_real(&c))
+        fake = false;
     if ((c.row->flags & OPF_DYN) && !fake) {
         tp_tensor *res[OP_MAX_RETURNS] = { 0 }; /* the kernel allocates */
         c.res = res;

@@ -44,6 +44,8 @@ enum {
         1 << 28, /* refuses some data (of OPF_PW rows: integers); a call is kept for the error it may raise */
     OPF_DEVICE = 1 << 29,  /* its decomposition is for devices: the CPU has a kernel for the whole */
     OPF_STORAGE = 1 << 30, /* its fourth argument counts from the start of the storage, not of the tensor */
+    OPF_LIKE = -2147483647 -
+               1,          /* bit 31: looks at size and type of its first argument, never at its values */
     OPF_INPONLY = 1 << 13, /* as OPF_INP but from Python only as name_ (no functional spelling) */
 };
 

@@ -270,6 +270,31 @@ static bool suffix_grad(suffixes *s, PyObject *o)
     return true;
 }
 
+/* _tensor_text(tensor, indent): its numbers as repr shows them, for a line that begins at column indent */
+static PyObject *f_text(PyObject *m, PyObject *args)
+{
+    PyObject *o;
+    int indent;
+    tp_err err = { 0 };
+    if (!PyArg_ParseTuple(args, "O!i:_tensor_text", &PyTensor_Type, &o, &indent))
+        return NULL;
+    tp_tensor *t = py_tensor(o), *here;
+    if (tensor_is_fake(t))
+        return PyUnicode_FromString("...");
+    if (t->numel == 0)
+        return PyUnicode_FromString("[]");
+    if (!(here = tensor_to(t, DEVICE_CPU, &err)))
+        return py_raise(&err);
+    strbuf b = { 0 };
+    bool summarize = (double)t->numel > opts.threshold;
+    format f = format_of(here, summarize);
+    add_tensor(&b, &f, here, 0, tensor_host(here), indent, summarize);
+    tensor_unref(here);
+    PyObject *r = PyUnicode_DecodeUTF8(strbuf_str(&b), (Py_ssize_t)b.n, "replace");
+    strbuf_free(&b);
+    return r;
+}
+
 PyObject *py_tensor_repr(PyObject *o)
 {
     tp_tensor *t = py_tensor(o);
@@ -368,7 +393,9 @@ static PyObject *f_options(PyObject *m, PyObject *args)
 }
 
 static PyMethodDef methods[] = { { "__format__", m_format, METH_O, NULL }, { NULL } };
-static PyMethodDef functions[] = { { "_printoptions", f_options, METH_VARARGS,
+static PyMethodDef functions[] = { { "_tensor_text", f_text, METH_VARARGS,
+                                     "_tensor_text(tensor, indent): its numbers as repr shows them" },
+                                   { "_printoptions", f_options, METH_VARARGS,
                                      "_printoptions(precision, threshold, edgeitems, linewidth, sci_mode)" },
                                    { NULL } };
 int py_init_repr(PyObject *m)

@@ -34,7 +34,8 @@ static bool would_be_missed(PyObject *o)
 {
     const PyTensor *self = (PyTensor *)o;
     const tp_tensor *t = self->t;
-    return t && __atomic_load_n(&t->refs, __ATOMIC_RELAXED) > 1 && !tensor_is_fake(t) &&
+    return t && __atomic_load_n(&t->refs, __ATOMIC_RELAXED) > 1 &&
+           (!tensor_is_fake(t) || tensor_is_sparse(t)) &&
            ((self->dict && PyDict_GET_SIZE(self->dict)) || self->weakrefs || Py_TYPE(o) != &PyTensor_Type);
 }
 
@@ -355,7 +356,7 @@ static PyObject *get_itemsize(PyObject *o, void *x)
     return PyLong_FromSize_t(dtype_size(tensor_dtype(py_tensor(o))));
 }
 static PyObject *get_layout(PyObject *o, void *x) { return PyObject_GetAttrString(py_module, "strided"); }
-static PyObject *get_false(PyObject *o, void *x) { Py_RETURN_FALSE; }
+static PyObject *get_false(PyObject *o, void *x) { Py_RETURN_FALSE; } /* sparse tensors say it themselves */
 static PyObject *get_nbytes(PyObject *o, void *x)
 {
     tp_tensor *t = py_tensor(o);

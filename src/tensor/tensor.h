@@ -26,7 +26,8 @@ typedef struct tp_storage {
     uint64_t id; /* unique; fake tensors that alias share it */
     void *mark;  /* for aot: what functionalisation knows of this storage; not owned */
 } tp_storage;
-enum { ST_fake = 1, ST_readonly = 2, ST_device = 4 }; /* device: this process cannot read the bytes */
+/* device: this process cannot read the bytes. sparse: a fake that an object of Python stands for (taper/sparse); no kernel reads it. */
+enum { ST_fake = 1, ST_readonly = 2, ST_device = 4, ST_sparse = 8 };
 
 typedef struct tp_tensor {
     int refs;   /* atomic */
@@ -102,6 +103,7 @@ int64_t storage_peak_bytes(bool reset);
 /* --- questions ----------------------------------------------------------------------------------- */
 static inline dtype tensor_dtype(const tp_tensor *t) { return (dtype)t->dt; }
 static inline bool tensor_is_fake(const tp_tensor *t) { return t->storage->flags & ST_fake; }
+static inline bool tensor_is_sparse(const tp_tensor *t) { return t->storage->flags & ST_sparse; }
 static inline tp_device tensor_device(const tp_tensor *t) { return t->storage->device; }
 /* The address of its first element in the memory of its device: for launches. */
 static inline void *tensor_data(const tp_tensor *t)

@@ -370,6 +370,24 @@ def _(torch):
     return M(), (torch.randn(5, 4), torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])), {}
 
 
+@case("torch_geometric", "convolutions over sparse adjacencies")
+def _(torch):
+    from torch_geometric.nn import GCNConv, GraphConv, SAGEConv
+    from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor
+    edges = torch.tensor([[0, 1, 1, 2, 3, 0], [1, 0, 2, 1, 0, 3]])
+    layers = [kind(4, 3) for kind in (GCNConv, SAGEConv, GraphConv)]
+
+    def run(x):
+        out = []
+        for make in (to_torch_coo_tensor, to_torch_csc_tensor):
+            for layer in layers:
+                w = x.clone().requires_grad_()
+                y = layer(w, make(edges, size=(4, 4)).t())
+                out += [y, *torch.autograd.grad((y ** 2).sum(), [w, *layer.parameters()])]
+        return out
+    return run, (torch.randn(4, 4),), {}
+
+
 @case("torchdiffeq", "odeint dopri5")
 def _(torch):
     from torchdiffeq import odeint

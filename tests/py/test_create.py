@@ -95,3 +95,15 @@ def test_random_errors():
     raises(NotImplementedError, lambda: taper.rand(2, dtype=taper.int64), "not implemented for 'Long'")
     raises(RuntimeError, lambda: taper.multinomial(taper.zeros(3), 1), "sum of probabilities <= 0")
     raises(RuntimeError, lambda: x.bernoulli_(2), "expects p to be in [0, 1], but got p=2")
+
+
+def test_like_a_tensor_without_data():
+    """A tensor on "meta" lends its size and type: what is made like it elsewhere has memory (transformers fills buffers that way)."""
+    m = taper.empty(2, 3, device="meta")
+    for made in (taper.zeros_like(m, device="cpu"), taper.full_like(m, 0.0, device="cpu"), m.new_zeros(2, 3, device="cpu"), m.new_full((2, 3), 0.0, device="cpu"),
+                 taper.empty_like(m, device="cpu").zero_(), m.new_empty((2, 3), device="cpu").zero_(), taper.rand_like(m, device="cpu").mul_(0)):
+        assert made.device.type == "cpu" and made.tolist() == [[0.0] * 3] * 2, made
+    assert taper.zeros_like(m).device.type == "meta" and taper.zeros_like(taper.ones(2), device="meta").device.type == "meta"
+    assert taper.ones_like(m, device="cpu", dtype=taper.complex64).tolist() == [[1 + 0j] * 3] * 2
+    b = taper.compile(lambda x: taper.zeros_like(m, device="cpu") + x)(taper.ones(2, 3))
+    assert b.tolist() == [[1.0] * 3] * 2

@@ -21,7 +21,7 @@ assert torch.__version__ == "2.13.0" and torch.__version__ >= (2, 1) and torch._
 assert importlib.metadata.version("torch") == "2.13.0" and taper.version.taper == "0.1.0"
 assert torch.distributed.is_available() and (torch.cuda.is_available() or torch.accelerator.current_accelerator() is None)
 assert isinstance(torch.cuda.Stream, type) and isinstance(torch.cuda.Event, type)
-for refused in (lambda: torch.ones(2, dtype=torch.complex32), lambda: torch.ones(2).to(torch.qint8), lambda: torch.sparse_coo_tensor([[0]], [1.]),
+for refused in (lambda: torch.ones(2, dtype=torch.complex32), lambda: torch.ones(2).to(torch.qint8), lambda: torch.sparse_bsr_tensor([[0]], [1.], [1.]),
                 lambda: torch.nested.nested_tensor([]), lambda: torch.distributed.fsdp.FullyShardedDataParallel(None)):
     try:
         refused()

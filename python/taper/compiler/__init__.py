@@ -19,6 +19,10 @@ def is_exporting():
     return False
 
 
+def cudagraph_mark_step_begin():
+    """A new iteration begins. Results of the last one stay valid here, so nothing is to be done."""
+
+
 class set_stance:
     """How calls of compiled functions behave: a function call, a context manager and a decorator.
 

@@ -4,6 +4,7 @@ import warnings
 
 import taper
 from .. import _C
+from .._never import never_captured as _never_captured
 
 _call = _C._call
 globals().update(_C._op_functions.get("nn.functional", {}))
@@ -415,13 +416,30 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         padding_idx = -1
     if max_norm is not None:
         _renorm_rows(weight, input, max_norm, norm_type)
+    return _looked_up(weight, input, padding_idx, scale_grad_by_freq, sparse)
+
+
+def _looked_up(weight, input, padding_idx, scale_grad_by_freq, sparse):
+    """Rows of weight; with sparse=True their gradient is a sparse tensor."""
+    if sparse and weight.requires_grad and taper.is_grad_enabled():
+        if scale_grad_by_freq:
+            raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+        return _looked_up_sparse(weight, input, padding_idx)
     return taper.embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 
-def _bags_of_one_length(input, weight, scale_grad_by_freq, mode, per_sample_weights, padding_idx):
+def _looked_up_sparse(weight, input, padding_idx):
+    from ..sparse import _tensor
+    return _tensor.look_up(weight, input, padding_idx)
+
+
+_looked_up_sparse = _never_captured(_looked_up_sparse, reason="the gradient of an embedding with sparse=True is a sparse tensor: it runs outside of graphs")
+
+
+def _bags_of_one_length(input, weight, scale_grad_by_freq, mode, per_sample_weights, padding_idx, sparse):
     """Rows are summed where they are looked up: one kernel when compiled."""
     wide = taper.float32 if weight.dtype in (taper.float16, taper.bfloat16) else weight.dtype
-    rows, count = taper.embedding(weight, input, -1, scale_grad_by_freq).to(wide), input.size(1)
+    rows, count = _looked_up(weight, input, -1, scale_grad_by_freq, sparse).to(wide), input.size(1)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.to(wide).unsqueeze(2)
     if padding_idx is not None:
@@ -451,7 +469,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         if offsets is not None:
             raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
         if mode != "max" and input.size(1) > 0:
-            return _bags_of_one_length(input, weight, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
+            return _bags_of_one_length(input, weight, scale_grad_by_freq, mode, per_sample_weights, padding_idx, sparse)
         offsets = taper.arange(0, input.numel(), max(input.size(1), 1), device=input.device)[:input.size(0)]
         input = input.reshape(-1)
         if per_sample_weights is not None:
@@ -474,7 +492,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         input, bag = input[keep], bag[keep]
         if per_sample_weights is not None:
             per_sample_weights = per_sample_weights[keep]
-    rows = taper.embedding(weight, input, -1, scale_grad_by_freq)
+    rows = _looked_up(weight, input, -1, scale_grad_by_freq, sparse)
     wide = taper.float32 if weight.dtype in (taper.float16, taper.bfloat16) else weight.dtype
     rows = rows.to(wide)  # narrow floats are summed in float
     if per_sample_weights is not None:
@@ -1249,6 +1267,12 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
     out = out.permute(2, 0, 1, 3).reshape(tgt * bsz, dim)
     out = taper.linear(out, out_proj_weight, out_proj_bias).view(tgt, bsz, dim)
     return (out if batched else out.squeeze(1)), None
+
+
+def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
+    """Products by groups of rows or columns (a mixture of experts): see nn/_grouped.py."""
+    from ._grouped import grouped_mm
+    return grouped_mm(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):

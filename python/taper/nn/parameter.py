@@ -16,6 +16,8 @@ class Parameter(_C.Tensor):
             data = _C._op_functions[""]["zeros"]([0])
         if not isinstance(data, _C.Tensor):
             raise TypeError(f"Parameter needs a Tensor, not {type(data).__name__}")
+        if data.layout is not _C.strided:
+            raise NotImplementedError("a Parameter that is a sparse tensor is not supported; make its values the Parameter")
         return _C._make_subclass(cls, data.detach(), requires_grad)
 
     def __repr__(self):

@@ -77,6 +77,8 @@ class SGD(Optimizer):
     >>> p.data
     tensor([0.8000])
     """
+    sparse = True
+
     def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None, differentiable=False, fused=None):
         _check_all(lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
@@ -139,32 +141,41 @@ class Adam(Optimizer):
 
 
 class SparseAdam(Optimizer):
-    """Adam for embeddings: only rows that were looked up move. Gradients are dense here, so a row counts as looked up where its gradient is not
-    zero; moments of the others stay as they are.
+    """Adam for embeddings with sparse=True: only rows that were looked up move, and only their moments change.
 
     >>> taper.optim.SparseAdam([nn.Parameter(taper.ones(2))], lr=0.1).defaults["lr"]
     0.1
     """
-    like = ("exp_avg", "exp_avg_sq")
+    sparse = True
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
         _check_all(lr, eps, betas)
         if not 0.0 < eps:
             raise ValueError(f"Invalid epsilon value: {eps}")
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, maximize=maximize))
+        bad = [[i, k] for i, g in enumerate(self.param_groups) for k, p in enumerate(g["params"]) if p.is_sparse]
+        if bad:
+            raise ValueError(f"Sparse params at indices {bad}: SparseAdam requires dense parameter tensors")
+
+    def _begin(self, group, p):
+        return {"step": 0, "exp_avg": taper.zeros_like(p), "exp_avg_sq": taper.zeros_like(p)}
 
     def _move(self, group, p, g, state):
-        b1, b2 = group["betas"]
-        m, v = state["exp_avg"], state["exp_avg_sq"]
-        step = _count(state)
-        rows = (g != 0).reshape(g.shape[0], -1).any(1).nonzero().view(-1) if g.dim() else taper.zeros(1, dtype=taper.int64)
-        if not g.dim():
-            g, p, m, v = g.view(1), p.view(1), m.view(1), v.view(1)
-        some, old, square = g[rows], m[rows], v[rows]
-        old = old + (some - old) * (1 - b1)
-        square = square + (some * some - square) * (1 - b2)
-        m[rows], v[rows] = old, square
-        p[rows] -= old / (square.sqrt() + group["eps"]) * (group["lr"] * _sqrt(1 - b2 ** step) / (1 - b1 ** step))
+        if not g.is_sparse:
+            raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+        state["step"] += 1
+        g, (b1, b2), step = g.coalesce(), group["betas"], state["step"]
+        at, values = g._indices(), g._values()
+        if not values.numel():
+            return
+        new = []
+        for name, of, b in (("exp_avg", values, b1), ("exp_avg_sq", values * values, b2)):
+            old = state[name].sparse_mask(g)._values()
+            change = of.sub(old).mul_(1 - b)
+            state[name].add_(taper.sparse_coo_tensor(at, change, g.shape))
+            new.append(change.add_(old))
+        size = group["lr"] * math.sqrt(1 - b2 ** step) / (1 - b1 ** step)
+        p.add_(taper.sparse_coo_tensor(at, new[0].div_(new[1].sqrt_().add_(group["eps"])).mul_(-size), g.shape))
 
 
 class AdamW(Adam):
@@ -347,6 +358,8 @@ class Adagrad(Optimizer):
     >>> p.data
     tensor([0.9000])
     """
+    sparse = True
+
     def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
                  differentiable=False, fused=None):
         _check_all(lr, eps, lr_decay=lr_decay, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value)
@@ -363,8 +376,17 @@ class Adagrad(Optimizer):
 
     def _move(self, group, p, g, state):
         step = _count(state)
+        if g.is_sparse and group["weight_decay"] != 0:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         g = _decay(p, g, 0, group["weight_decay"], False)
         clr = _over(group["lr"], 1 + (step - 1) * group["lr_decay"])
+        if g.is_sparse:
+            g = g.coalesce()
+            at, values = g._indices(), g._values()
+            state["sum"].add_(taper.sparse_coo_tensor(at, values * values, g.shape))
+            std = state["sum"].sparse_mask(g)._values().sqrt_().add_(group["eps"])
+            p.add_(taper.sparse_coo_tensor(at, values / std, g.shape), alpha=-clr)
+            return
         state["sum"].addcmul_(g, g, value=1)
         _descend(p, g, state["sum"].sqrt().add_(group["eps"]), clr)
 

@@ -92,6 +92,7 @@ class Optimizer:
             hook(self, (), {})
         return loss
 
+    sparse = False  # may gradients be sparse?
     like = ()  # names of the state's tensors that are laid out like the parameter and begin as zeros
 
     def _begin(self, group, p):
@@ -106,6 +107,8 @@ class Optimizer:
             g = p.grad
             if g is None:
                 continue
+            if g.is_sparse and not self.sparse:
+                raise RuntimeError(f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam instead")
             state = self.state.get(p)
             if not state:
                 state = self._begin(group, p)
