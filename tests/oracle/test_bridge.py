@@ -84,6 +84,28 @@ def test_batch_norm_without_training():
     step(m, x)
 
 
+def test_batch_norm_is_as_accurate_as_pytorchs():
+    """Few values a channel, far from 0: an error of the mean that PyTorch's double sums do not have would be seen."""
+    def run(f, dtype, seed):
+        torch.manual_seed(seed)
+        x, w, b, g = torch.randn(2, 384, 2, 2) * 0.1 + 1, torch.randn(384), torch.randn(384), torch.randn(2, 384, 2, 2)
+        xs = [t.to(dtype, copy=True).requires_grad_() for t in (x, w, b)]
+        y = f(*xs)
+        y.backward(g.to(dtype))
+        return [t.detach().double() for t in (y, *(x.grad for x in xs))]
+
+    stats = lambda x, w, b: F.batch_norm(x, torch.zeros_like(w), torch.ones_like(w), w, b, True, 0.1, 1e-3)
+    for fn in (stats, lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-3)):
+        f, errors = compiled(fn), [[], []]
+        for seed in range(6):
+            exact = run(fn, torch.float64, seed)
+            for e, r in zip(errors, (run(f, torch.float32, seed), run(fn, torch.float32, seed))):
+                e.append([float((a - b).norm() / b.norm()) for a, b in zip(r, exact)])
+        ours, theirs = ([sum(c) for c in zip(*e)] for e in errors)
+        assert all(a <= 1.25 * b for a, b in zip(ours, theirs)), (ours, theirs)
+        assert not bridge.ledger(), bridge.ledger()
+
+
 def test_sizes_that_change():
     m = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6))
     f = compiled(m, dynamic=True)
