@@ -137,6 +137,19 @@ def test_random_numbers_are_pytorchs():
     assert any("random" in row[3] for row in bridge.ledger()), bridge.ledger()
 
 
+def test_dropout_of_values_that_are_not_contiguous():
+    """Attention of nn.TransformerEncoderLayer hands such a value to dropout: the mask is drawn in the order of memory."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.3, batch_first=True)
+    x = torch.randn(3, 5, 16)
+    for f in (layer, lambda x: F.dropout(x.transpose(0, 1), 0.3), lambda x: F.dropout(x.permute(2, 0, 1), 0.3), lambda x: F.dropout(x[:, :1].expand(3, 4, 16), 0.3)):
+        g = compiled(f)
+        torch.manual_seed(3)
+        got = g(x)
+        torch.manual_seed(3)
+        same(got, f(x))
+
+
 def test_writes_views_and_aliases():
     def writes(x):
         x.mul_(2)

@@ -23,7 +23,13 @@ def native_dropout(x, p, train):
     """PyTorch's generator draws the mask; the rest joins the loops around it."""
     if train is False or p == 0 or p == 1:
         return NotImplemented
-    mask = aten.bernoulli.p(torch.empty_like(x, dtype=torch.bool), 1 - p)
+    mask = torch.empty_like(x, dtype=torch.bool)
+    if mask.is_contiguous():
+        mask = aten.bernoulli.p(mask, 1 - p)
+    else:  # PyTorch's kernel fills the memory of a mask with x's strides in order; the result of bernoulli.p is contiguous
+        order = sorted(range(x.dim()), key=lambda i: -mask.stride(i))
+        mask = aten.bernoulli.p(torch.empty([x.shape[i] for i in order], dtype=torch.bool, device=x.device), 1 - p)
+        mask = mask.permute([order.index(i) for i in range(x.dim())])
     return x * mask * (1.0 / (1.0 - p)), mask
 
 
