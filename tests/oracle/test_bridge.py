@@ -303,7 +303,27 @@ def test_attention():
         forward(lambda q: F.scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(2, 5, 16) * 2, torch.randn(2, 5, 2, 8).transpose(1, 2))
         forward(lambda q: F.scaled_dot_product_attention(q, q[:, :1], q[:, :1], enable_gqa=True), q)
         assert not bridge.ledger(), bridge.ledger()
-    step(type("Attend", (torch.nn.Module,), {"forward": lambda self, q: F.scaled_dot_product_attention(q, q, q)})(), q)
+
+
+def test_attention_in_training():
+    attend = F.scaled_dot_product_attention
+    q, mask = torch.randn(2, 4, 5, 8), torch.zeros(5, 7).masked_fill(torch.rand(5, 7) < 0.5, float("-inf"))
+    mask[:, 0], mask[3] = 0, float("-inf")  # a row without any key
+    for fn in (lambda q, k: attend(q, k, k), lambda q, k: attend(q, k, k.cos(), is_causal=True), lambda q, k: attend(q, k, k, scale=0.3),
+               lambda q, k: attend(q, k, k, attn_mask=mask), lambda q, k: attend(q, k, k, attn_mask=mask == 0),
+               lambda q, k: attend(q, k[:, :2], k[:, 2:], enable_gqa=True),
+               lambda q, k: attend(q.transpose(1, 2).contiguous().transpose(1, 2), k, k).transpose(1, 2).reshape(2, 5, 32) * 2):
+        step(type("Attend", (torch.nn.Module,), {"forward": lambda self, q, k: fn(q, k)})(), q, torch.randn(2, 4, 7, 8))
+        assert not bridge.ledger(), bridge.ledger()
+    f, wide = compiled(attend), [torch.randn(2, 4, 6, 8, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+    for a, b in zip(torch.autograd.grad(f(*wide).sum(), wide), torch.autograd.grad(attend(*wide).sum(), wide)):
+        torch.testing.assert_close(a, b, atol=2e-2, rtol=2e-2)
+    f = compiled(lambda q: attend(q, q, q, is_causal=True))
+    for n in (5, 6, 9):  # the number of rows becomes symbolic
+        q = torch.randn(2, 4, n, 8, requires_grad=True)
+        g = torch.autograd.grad(f(q).sum(), q)[0]
+        torch.testing.assert_close(g, torch.autograd.grad(attend(q, q, q, is_causal=True).sum(), q)[0], atol=1e-5, rtol=1e-5)
+    assert not bridge.ledger(), bridge.ledger()
 
 
 def test_threads_follow_pytorchs():
