@@ -898,16 +898,20 @@ bool decomp_batch_norm_backward(bld *b, const tp_val *arg, tp_val *out)
                   train ? widen(b, arg[6].t)
                         : b_op(b, rsqrt, vT(b_op(b, add_Tensor, vT(widen(b, arg[4].t)), arg[8]))),
                   nd);
-    tp_tensor *y = standard_by(b, widen(b, x), mean, inv), *g = dy, *sum[3] = { 0 };
+    /* 1 / std joins once a channel, not once an element: one rounding fewer */
+    tp_tensor *d = b_op(b, sub_Tensor, vT(widen(b, x)), vT(mean)), *g = dy, *sum[3] = { 0 };
     bool dx = want[0] && train;
-    if (want[1] || dx)
-        sum[1] = b_op(b, sum_dim_IntList, vT(b_op(b, mul_Tensor, vT(dy), vT(y))), vIs(dims, n), vB(true));
+    if (want[1] || dx) {
+        tp_tensor *dot = b_op(b, sum_dim_IntList, vT(b_op(b, mul_Tensor, vT(dy), vT(d))), vIs(dims, n),
+                              vB(true));
+        sum[1] = b_op(b, mul_Tensor, vT(dot), vT(inv));
+    }
     if (want[2] || dx)
         sum[2] = b_op(b, sum_dim_IntList, vT(dy), vIs(dims, n), vB(true));
-    if (dx) { /* the parts of dy along 1 and along y leave it */
+    if (dx) { /* the parts of dy along 1 and along the deviations leave it */
+        tp_tensor *along = b_op(b, mul_Tensor, vT(b_op(b, div_Tensor, vT(sum[1]), vI(count))), vT(inv));
         g = b_op(b, sub_Tensor, vT(g), vT(b_op(b, div_Tensor, vT(sum[2]), vI(count))));
-        g = b_op(b, sub_Tensor, vT(g),
-                 vT(b_op(b, mul_Tensor, vT(y), vT(b_op(b, div_Tensor, vT(sum[1]), vI(count))))));
+        g = b_op(b, sub_Tensor, vT(g), vT(b_op(b, mul_Tensor, vT(d), vT(along))));
     }
     if (want[0]) {
         tp_tensor *scale = w ? b_op(b, mul_Tensor, vT(inv), vT(per_channel(b, widen(b, w), nd))) : inv;
@@ -918,6 +922,19 @@ bool decomp_batch_norm_backward(bld *b, const tp_val *arg, tp_val *out)
             r[i] = b_op(b, squeeze_dims, vT(sum[i]), vIs(dims, n));
     return ret_masked(b, r, want, x, w, out);
 }
+/* The sum of squared deviations of x over dims, which stay, and the mean. The pass for the squares also sums the
+ * deviations, which shows how far rounding took the first mean: the error falls to one rounding. */
+static tp_tensor *spread(bld *b, tp_tensor *x, const symint *dims, int n, symint count, tp_tensor **mean)
+{
+    tp_tensor *m = b_op(b, mean_dim, vT(x), vIs(dims, n), vB(true));
+    tp_tensor *d = b_op(b, sub_Tensor, vT(x), vT(m));
+    tp_tensor *sum = b_op(b, sum_dim_IntList, vT(d), vIs(dims, n), vB(true)),
+              *squares = b_op(b, sum_dim_IntList, vT(b_op(b, mul_Tensor, vT(d), vT(d))), vIs(dims, n),
+                              vB(true));
+    tp_tensor *off = b_op(b, div_Tensor, vT(sum), vI(count));
+    *mean = b_op(b, add_Tensor, vT(m), vT(off));
+    return b_op(b, sub_Tensor, vT(squares), vT(b_op(b, mul_Tensor, vT(sum), vT(off))));
+}
 /* y, mean, invstd, and the new running statistics (the old ones in evaluation) into r. */
 static bool batch_norm_parts(bld *b, const tp_val *arg, tp_tensor **r)
 {
@@ -925,22 +942,23 @@ static bool batch_norm_parts(bld *b, const tp_val *arg, tp_tensor **r)
               *rv = val_t(&arg[4]);
     bool train = arg[5].b;
     double mom = val_as_f(&arg[6]), eps = val_as_f(&arg[7]);
-    symint dims[TP_MAX_DIMS];
+    symint dims[TP_MAX_DIMS], count = 1;
     int n = 0, nd = x->ndim;
     for (int i = 0; i < nd; i++)
-        if (i != 1)
+        if (i != 1) {
             dims[n++] = i;
-    tp_tensor *wide = widen(b, x), *y;
+            count = sym_mul(count, x->size[i]);
+        }
+    tp_tensor *wide = widen(b, x), *d, *inv;
     dtype st = w && w->dt == DT_f32 ? DT_f32 : (dtype)x->dt;
     r[3] = rm;
     r[4] = rv;
     if (train) {
-        tp_tensor *vm[2];
-        if (!b_opn(b, var_mean_correction, vm, 2, vT(wide), vIs(dims, n), vI(0), vB(true)))
-            return false;
-        tp_tensor *inv = b_op(b, rsqrt, vT(b_op(b, add_Tensor, vT(vm[0]), vF(eps))));
-        y = b_op(b, mul_Tensor, vT(b_op(b, sub_Tensor, vT(wide), vT(vm[1]))), vT(inv));
-        r[1] = b_op(b, squeeze_dims, vT(vm[1]), vIs(dims, n));
+        tp_tensor *mean = NULL, *squares = spread(b, wide, dims, n, count, &mean);
+        inv = b_op(b, rsqrt,
+                   vT(b_op(b, add_Tensor, vT(b_op(b, div_Tensor, vT(squares), vI(count))), vF(eps))));
+        d = b_op(b, sub_Tensor, vT(wide), vT(mean));
+        r[1] = b_op(b, squeeze_dims, vT(mean), vIs(dims, n));
         r[2] = b_op(b, squeeze_dims, vT(inv), vIs(dims, n));
         if (rm)
             r[3] = to_type(b,
@@ -949,7 +967,7 @@ static bool batch_norm_parts(bld *b, const tp_val *arg, tp_tensor **r)
                            (dtype)rm->dt);
         if (rv) { /* the running variance is the unbiased one */
             tp_tensor *var = b_op(b, squeeze_dims,
-                                  vT(b_op(b, var_correction, vT(wide), vIs(dims, n), vI(1), vB(true))),
+                                  vT(b_op(b, div_Tensor, vT(squares), vI(sym_max(sym_sub(count, 1), 0)))),
                                   vIs(dims, n));
             r[4] = to_type(b,
                            b_op(b, add_Tensor, vT(b_op(b, mul_Tensor, vT(var), vF(mom))),
@@ -959,12 +977,12 @@ static bool batch_norm_parts(bld *b, const tp_val *arg, tp_tensor **r)
         r[1] = to_type(b, r[1], st);
         r[2] = to_type(b, r[2], st);
     } else {
-        tp_tensor *m = per_channel(b, rm, nd);
-        tp_tensor *inv = per_channel(b, b_op(b, rsqrt, vT(b_op(b, add_Tensor, vT(rv), vF(eps)))), nd);
-        y = b_op(b, mul_Tensor, vT(b_op(b, sub_Tensor, vT(wide), vT(m))), vT(inv));
+        d = b_op(b, sub_Tensor, vT(wide), vT(per_channel(b, rm, nd)));
+        inv = per_channel(b, b_op(b, rsqrt, vT(b_op(b, add_Tensor, vT(rv), vF(eps)))), nd);
         r[1] = r[2] = b_op(b, zeros, LIST(0), vDT(st));
     }
-    r[0] = to_type(b, affine(b, y, per_channel(b, w, nd), per_channel(b, bias, nd)), (dtype)x->dt);
+    r[0] = to_type(b, affine(b, d, affine(b, inv, per_channel(b, w, nd), NULL), per_channel(b, bias, nd)),
+                   (dtype)x->dt);
     return !b->failed;
 }
 bool decomp_batch_norm_functional(bld *b, const tp_val *arg, tp_val *out)

@@ -84,6 +84,28 @@ def test_batch_norm_without_training():
     step(m, x)
 
 
+def test_batch_norm_is_as_accurate_as_pytorchs():
+    """Few values a channel, far from 0: an error of the mean that PyTorch's double sums do not have would be seen."""
+    def run(f, dtype, seed):
+        torch.manual_seed(seed)
+        x, w, b, g = torch.randn(2, 384, 2, 2) * 0.1 + 1, torch.randn(384), torch.randn(384), torch.randn(2, 384, 2, 2)
+        xs = [t.to(dtype, copy=True).requires_grad_() for t in (x, w, b)]
+        y = f(*xs)
+        y.backward(g.to(dtype))
+        return [t.detach().double() for t in (y, *(x.grad for x in xs))]
+
+    stats = lambda x, w, b: F.batch_norm(x, torch.zeros_like(w), torch.ones_like(w), w, b, True, 0.1, 1e-3)
+    for fn in (stats, lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-3)):
+        f, errors = compiled(fn), [[], []]
+        for seed in range(6):
+            exact = run(fn, torch.float64, seed)
+            for e, r in zip(errors, (run(f, torch.float32, seed), run(fn, torch.float32, seed))):
+                e.append([float((a - b).norm() / b.norm()) for a, b in zip(r, exact)])
+        ours, theirs = ([sum(c) for c in zip(*e)] for e in errors)
+        assert all(a <= 1.25 * b for a, b in zip(ours, theirs)), (ours, theirs)
+        assert not bridge.ledger(), bridge.ledger()
+
+
 def test_sizes_that_change():
     m = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6))
     f = compiled(m, dynamic=True)
@@ -113,6 +135,19 @@ def test_random_numbers_are_pytorchs():
     torch.manual_seed(3)
     same(got, f(x))
     assert any("random" in row[3] for row in bridge.ledger()), bridge.ledger()
+
+
+def test_dropout_of_values_that_are_not_contiguous():
+    """Attention of nn.TransformerEncoderLayer hands such a value to dropout: the mask is drawn in the order of memory."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.3, batch_first=True)
+    x = torch.randn(3, 5, 16)
+    for f in (layer, lambda x: F.dropout(x.transpose(0, 1), 0.3), lambda x: F.dropout(x.permute(2, 0, 1), 0.3), lambda x: F.dropout(x[:, :1].expand(3, 4, 16), 0.3)):
+        g = compiled(f)
+        torch.manual_seed(3)
+        got = g(x)
+        torch.manual_seed(3)
+        same(got, f(x))
 
 
 def test_writes_views_and_aliases():
@@ -268,7 +303,27 @@ def test_attention():
         forward(lambda q: F.scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(2, 5, 16) * 2, torch.randn(2, 5, 2, 8).transpose(1, 2))
         forward(lambda q: F.scaled_dot_product_attention(q, q[:, :1], q[:, :1], enable_gqa=True), q)
         assert not bridge.ledger(), bridge.ledger()
-    step(type("Attend", (torch.nn.Module,), {"forward": lambda self, q: F.scaled_dot_product_attention(q, q, q)})(), q)
+
+
+def test_attention_in_training():
+    attend = F.scaled_dot_product_attention
+    q, mask = torch.randn(2, 4, 5, 8), torch.zeros(5, 7).masked_fill(torch.rand(5, 7) < 0.5, float("-inf"))
+    mask[:, 0], mask[3] = 0, float("-inf")  # a row without any key
+    for fn in (lambda q, k: attend(q, k, k), lambda q, k: attend(q, k, k.cos(), is_causal=True), lambda q, k: attend(q, k, k, scale=0.3),
+               lambda q, k: attend(q, k, k, attn_mask=mask), lambda q, k: attend(q, k, k, attn_mask=mask == 0),
+               lambda q, k: attend(q, k[:, :2], k[:, 2:], enable_gqa=True),
+               lambda q, k: attend(q.transpose(1, 2).contiguous().transpose(1, 2), k, k).transpose(1, 2).reshape(2, 5, 32) * 2):
+        step(type("Attend", (torch.nn.Module,), {"forward": lambda self, q, k: fn(q, k)})(), q, torch.randn(2, 4, 7, 8))
+        assert not bridge.ledger(), bridge.ledger()
+    f, wide = compiled(attend), [torch.randn(2, 4, 6, 8, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+    for a, b in zip(torch.autograd.grad(f(*wide).sum(), wide), torch.autograd.grad(attend(*wide).sum(), wide)):
+        torch.testing.assert_close(a, b, atol=2e-2, rtol=2e-2)
+    f = compiled(lambda q: attend(q, q, q, is_causal=True))
+    for n in (5, 6, 9):  # the number of rows becomes symbolic
+        q = torch.randn(2, 4, n, 8, requires_grad=True)
+        g = torch.autograd.grad(f(q).sum(), q)[0]
+        torch.testing.assert_close(g, torch.autograd.grad(attend(q, q, q, is_causal=True).sum(), q)[0], atol=1e-5, rtol=1e-5)
+    assert not bridge.ledger(), bridge.ledger()
 
 
 def test_threads_follow_pytorchs():

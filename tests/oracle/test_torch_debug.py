@@ -157,7 +157,7 @@ def test_a_process_that_dies_or_hangs():
             if pid == 0:  # a child that has PyTorch already
                 try:
                     torch._dynamo.reset()
-                    torch.compile(model, backend=taper.torch.debug(getattr(wrong, backend), level=3, out=out))(*arguments())
+                    torch.compile(model, backend=taper.torch.debug(getattr(wrong, backend), level=4 if kind == "signal" else 3, out=out))(*arguments())
                 finally:
                     os._exit(0)
             for _ in range(100 if kind == "time-out" else 600):
@@ -186,6 +186,10 @@ def test_a_process_that_dies_or_hangs():
 def test_failures_are_told_apart():
     error = lambda text: _case.identity(RuntimeError(text))
     assert error("size 5 at /a/b.py:3 of 'x'") == error("size 17 at /c/d.py:9 of 'yy'") != error("shape 5")
+    compiler = lambda text: torch._inductor.exc.CppCompileError(["c++"], "a.cpp:1:2: error: " + text)
+    first, other = compiler("no member"), compiler("no type")
+    first.__cause__ = other.__cause__ = subprocess.CalledProcessError(1, "c++")  # says nothing
+    assert _case.identity(first) == "CppCompileError: no member" != _case.identity(other)
     with folder() as d:
         case, outcome = _case.read(fail(wrong.relu_does_not_compile, d))
         trials = Trials(60)

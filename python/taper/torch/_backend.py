@@ -15,7 +15,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from taper.compiler._options import resolve
-from . import _cache
+from . import _attention, _cache
 from ._decompose import table
 from ._import import Unsupported, import_graph, supported
 
@@ -150,6 +150,7 @@ def _compiler(options):
         global _counter
         with _lock:
             name, _counter = f"torch_graph_{_counter}", _counter + 1
+        _attention.expand(gm)
         try:
             return _Program(gm, examples, name, options)
         except Unsupported as e:

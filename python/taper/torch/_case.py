@@ -38,7 +38,7 @@ class Outcome:
 def identity(error):
     """An exception without what changes from run to run: the innermost class and its message without numbers, quoted names and paths."""
     inner = error
-    while True:
+    while type(inner).__name__ != "CppCompileError":  # its cause says only that a process failed
         nxt = getattr(inner, "inner_exception", None) or (inner.__cause__ if type(inner).__module__.startswith(("torch._dynamo", "torch._inductor")) else None)
         if nxt is None or nxt is inner:
             break

@@ -154,10 +154,11 @@ class _Watch:
             inputs = list(given)
         else:
             given = inputs = list(args)
-        if self.owner.level == 3:
+        due = self.owner.level >= 4 and self.eager is not None and self.due()
+        if self.owner.level == 3 or due:  # in case the process dies
             self.save(inputs, _case.Outcome("pass", "saved before it was called"), "before")
         try:
-            o = self.check(inputs) if self.owner.level >= 4 and self.eager is not None and self.due() else None
+            o = self.check(inputs) if due else None
             if o is None:
                 if not self.boxed:
                     out = self.run(*args)

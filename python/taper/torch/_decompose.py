@@ -7,8 +7,7 @@ from ._import import has_row
 
 aten = torch.ops.aten
 # Rules that PyTorch has outside of its core table.
-ALSO = ("_batch_norm_with_update_functional", "batch_norm_backward", "rrelu_with_noise_backward", "_native_batch_norm_legit.no_stats",
-        "_weight_norm_interface", "_weight_norm_interface_backward", "angle")
+ALSO = ("_batch_norm_with_update_functional", "batch_norm_backward", "rrelu_with_noise_backward", "_weight_norm_interface", "_weight_norm_interface_backward", "angle")
 
 
 def copy(self, src, non_blocking=False):
@@ -24,8 +23,18 @@ def native_dropout(x, p, train):
     """PyTorch's generator draws the mask; the rest joins the loops around it."""
     if train is False or p == 0 or p == 1:
         return NotImplemented
-    mask = aten.bernoulli.p(torch.empty_like(x, dtype=torch.bool), 1 - p)
+    mask = torch.empty_like(x, dtype=torch.bool)
+    if mask.is_contiguous():
+        mask = aten.bernoulli.p(mask, 1 - p)
+    else:  # PyTorch's kernel fills the memory of a mask with x's strides in order; the result of bernoulli.p is contiguous
+        order = sorted(range(x.dim()), key=lambda i: -mask.stride(i))
+        mask = aten.bernoulli.p(torch.empty([x.shape[i] for i in order], dtype=torch.bool, device=x.device), 1 - p)
+        mask = mask.permute([order.index(i) for i in range(x.dim())])
     return x * mask * (1.0 / (1.0 - p)), mask
+
+
+def batch_norm_no_stats(x, weight, bias, training, momentum, eps):
+    return aten.native_batch_norm(x, weight, bias, None, None, training, momentum, eps)
 
 
 def _lists(of):
@@ -140,5 +149,6 @@ def table():
     rules.update({op: fn for part in (_foreach(), _fused(), _copies_of_views()) for op, fn in part.items() if not has_row(op)})
     rules[aten.copy.default] = copy
     rules[aten._native_batch_norm_legit_no_training.default] = batch_norm_no_training  # PyTorch's rule calls an operator that writes
+    rules[aten._native_batch_norm_legit.no_stats] = batch_norm_no_stats
     rules[aten.native_dropout.default] = native_dropout
     return rules
