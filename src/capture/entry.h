@@ -249,7 +249,7 @@ struct entry {
     bool checks; /* some call is there for the error it may raise, which is the line's own */
     bool random;
     int *silent, nsilent; /* inputs that it writes by Tensor.data alone: that does not count as a write */
-    int *data, ndata; /* graph outputs that are Tensor.data of something: writes to them do not count */
+    int *data, ndata;     /* graph outputs that are Tensor.data of something: writes to them do not count */
 };
 
 /* --- frames --- */

@@ -88,7 +88,12 @@ def _checked_index(rows, size):
 
 def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, device=None, pin_memory=False, requires_grad=False, check_invariants=None,
                       is_coalesced=None):
-    """A sparse tensor from coordinates (sparse_dim, nnz) and values (nnz, ...); coordinates may repeat, their values are added."""
+    """A sparse tensor from coordinates (sparse_dim, nnz) and values (nnz, ...); coordinates may repeat, their values are added.
+
+    >>> taper.sparse_coo_tensor([[0, 1, 1], [2, 0, 0]], [3.0, 4.0, 5.0], (2, 3)).to_dense()
+    tensor([[0., 0., 3.],
+            [9., 0., 0.]])
+    """
     if values is None:  # only a size
         size = tuple(indices if size is None else size)
         return _started(_coo(_f["zeros"]([len(size), 0], dtype=_C.int64, device=device), _f["zeros"]([0], dtype=dtype, device=device), size, True), requires_grad)
@@ -148,12 +153,22 @@ def _compressed(layout, compressed, plain, values, size, dtype, device, requires
 
 
 def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, device=None, pin_memory=False, requires_grad=False, check_invariants=None):
-    """A sparse matrix from where each row begins, the columns and the values."""
+    """A sparse matrix from where each row begins, the columns and the values.
+
+    >>> taper.sparse_csr_tensor([0, 1, 2], [2, 0], [3.0, 4.0], (2, 3)).to_dense()
+    tensor([[0., 0., 3.],
+            [4., 0., 0.]])
+    """
     return _compressed(_C.sparse_csr, crow_indices, col_indices, values, size, dtype, device, requires_grad)
 
 
 def sparse_csc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, device=None, pin_memory=False, requires_grad=False, check_invariants=None):
-    """A sparse matrix from where each column begins, the rows and the values."""
+    """A sparse matrix from where each column begins, the rows and the values.
+
+    >>> taper.sparse_csc_tensor([0, 1, 1, 2], [1, 0], [4.0, 3.0], (2, 3)).to_dense()
+    tensor([[0., 0., 3.],
+            [4., 0., 0.]])
+    """
     return _compressed(_C.sparse_csc, ccol_indices, row_indices, values, size, dtype, device, requires_grad)
 
 
