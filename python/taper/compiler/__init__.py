@@ -20,7 +20,10 @@ def is_exporting():
 
 
 def cudagraph_mark_step_begin():
-    """A new iteration begins. Results of the last one stay valid here, so nothing is to be done."""
+    """A new iteration begins. Results of the last one stay valid here, so nothing is to be done.
+
+    >>> taper.compiler.cudagraph_mark_step_begin()
+    """
 
 
 class set_stance:
