@@ -239,10 +239,10 @@ static bool call_product(emit *e, const loop_step *s)
         row = ir_type(n->arg[0].node);
     int d = o->ndim - 2;
     symint m = o->size[d], w = o->size[d + 1], k = a->size[d + 1], batch = d ? o->size[0] : 1, lda, ldb, ldc;
-    dtype dt = (dtype)o->dt;
-    bool ta, tb, tc, ok;
+    dtype dt = (dtype)a->dt;
+    bool ta, tb, tc, ok, half = dt == DT_f16 || dt == DT_bf16;
     strbuf *t = &e->body;
-    if (e->blas && !row && m != 0 && w != 0 && k != 0 && blas_order(a, m, k, &ta, &lda) &&
+    if (e->blas && !half && !row && m != 0 && w != 0 && k != 0 && blas_order(a, m, k, &ta, &lda) &&
         blas_order(b, k, w, &tb, &ldb) && blas_order(o, m, w, &tc, &ldc) && !tc) {
         const ir_node *at[2] = { an, bn };
         const tp_tensor *of[3] = { a, b, o };
@@ -264,7 +264,11 @@ static bool call_product(emit *e, const loop_step *s)
         strbuf_add(t, ");\n");
         return ok;
     }
-    strbuf_addf(t, "    %s_run(%s, (void *[]){ (void *)", e->name, emit_helper(e, "product", dt, DT_none));
+    if (half)
+        gen_c_halves(&e->unit);
+    strbuf_addf(t, "    %s_run(%s, (void *[]){ (void *)", e->name,
+                half ? emit_helper(e, "half_product", dt, (dtype)o->dt)
+                     : emit_helper(e, "product", dt, DT_none));
     ok = emit_pointer(e, t, an);
     strbuf_add(t, ", (void *)");
     ok = ok && emit_pointer(e, t, bn);

@@ -1,5 +1,5 @@
 /* emit_lib.c - what the plan leaves to library calls, as C. A helper is text in which T stands for the element type, INDEX for
- * that of an index and N_name_T for its own name. Those that threads share have the form of a kernel: buffers, numbers, and
+ * that of an index or of a result and N_name_T for its own name; LOAD, BACK and SAVE convert from T, from INDEX and to INDEX. Those that threads share have the form of a kernel: buffers, numbers, and
  * which steps to do. */
 #include "export/emit_int.h"
 
@@ -41,6 +41,23 @@ static const struct {
       "            else\n"
       "                for (int64_t j = 0; j < n; j++)\n"
       "                    c[j * cs[2]] += x * b[q * bs[1] + j * bs[2]];\n"
+      "        }\n"
+      "    }\n"
+      "}\n" },
+    { "half_product",
+      "/* the same of narrow floats, summed in float */\n"
+      "static void N_half_product_T" KERNEL
+      "    const int64_t m = v[0], n = v[1], k = v[2], *as = v + 3, *bs = v + 6, *cs = v + 9, add = v[12];\n"
+      "    for (int64_t r = lo; r < hi; r++) {\n"
+      "        const int64_t z = r / m, i = r % m;\n"
+      "        const uint16_t *a = (const uint16_t *)p[0] + z * as[0] + i * as[1];\n"
+      "        const uint16_t *b = (const uint16_t *)p[1] + z * bs[0], *row = p[3];\n"
+      "        INDEX *c = (INDEX *)p[2] + z * cs[0] + i * cs[1];\n"
+      "        for (int64_t j = 0; j < n; j++) {\n"
+      "            float s = add ? BACK(c[j * cs[2]]) : row ? LOAD(row[j * v[13]]) : 0;\n"
+      "            for (int64_t q = 0; q < k; q++)\n"
+      "                s += LOAD(a[q * as[2]]) * LOAD(b[q * bs[1] + j * bs[2]]);\n"
+      "            c[j * cs[2]] = SAVE(s);\n"
       "        }\n"
       "    }\n"
       "}\n" },
@@ -281,11 +298,18 @@ static const struct {
       "}\n" },
 };
 
+static const char *half_of(dtype dt) { return dt == DT_f16 ? "f16" : dt == DT_bf16 ? "bf16" : NULL; }
+static void add_conversion(strbuf *o, const char *way, dtype dt)
+{
+    if (half_of(dt))
+        strbuf_adds(o, "tp_", way, "_", half_of(dt), NULL);
+}
+
 const char *emit_helper(emit *e, const char *name, dtype dt, dtype index)
 {
     const char *type = gen_c_type(dt);
-    char *full = arena_printf(&e->mem, "%s_%s_%s%s%s", e->name, name, type, index == DT_none ? "" : "_",
-                              index == DT_none ? "" : gen_c_type(index));
+    char *full = arena_printf(&e->mem, "%s_%s_%s%s%s", e->name, name, half_of(dt) ? half_of(dt) : type,
+                              index == DT_none ? "" : "_", index == DT_none ? "" : gen_c_type(index));
     if (map_put(&e->helpers, full, (void *)1))
         return full;
     for (size_t i = 0; i < COUNT(helpers); i++) {
@@ -298,6 +322,8 @@ const char *emit_helper(emit *e, const char *name, dtype dt, dtype index)
                 strbuf_add(o, type);
             else if (n == 5 && !strncmp(p, "INDEX", 5))
                 strbuf_add(o, gen_c_type(index));
+            else if (n == 4 && (!strncmp(p, "LOAD", 4) || !strncmp(p, "BACK", 4) || !strncmp(p, "SAVE", 4)))
+                add_conversion(o, *p == 'S' ? "to" : "from", *p == 'L' ? dt : index);
             else if (n > 4 && p[0] == 'N' && p[1] == '_')
                 strbuf_add(o, full);
             else

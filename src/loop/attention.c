@@ -196,7 +196,6 @@ static group *other_product(planner *pl, const group *g, const group *kernel, co
         if (h != g && t && (!other || h->id < other->id) && !bit_has(written, h->id) &&
             h->library_call->nuse && is_plain_bmm(pl, h->library_call) && is_packed(t) &&
             same_sizes(3, t->size, 3, ir_type(g->library_call)->size) &&
-            (t->dt == ir_type(g->library_call)->dt || pl->c->caps->widens) &&
             !used_outside(pl, kernel, h->library_call))
             other = h;
     }
@@ -219,8 +218,7 @@ attention find_attention(planner *pl, group *g, const uint64_t *written)
             ir_node *s = h->member[m];
             if (!pl->in[s->id].stored || pl->in[s->id].outer)
                 continue;
-            if (ch.nbetween == ATTENTION_BETWEEN ||
-                (ir_type(s)->dt != ir_type(n)->dt && !pl->c->caps->widens) || !is_packed(ir_type(s)) ||
+            if (ch.nbetween == ATTENTION_BETWEEN || !is_packed(ir_type(s)) ||
                 !only_products(pl, s, ir_type(n), &ch))
                 return none; /* one of them would have to exist as a whole anyway */
             ch.between[ch.nbetween++] = s;

@@ -11,27 +11,23 @@ bool is_product(planner *pl, const ir_node *n)
 
 bool is_half(const tp_tensor *t) { return t->dt == DT_f16 || t->dt == DT_bf16; }
 
-/* Products whose memory the plan can hold: one type. Exported C has none of halves. */
+/* Products whose memory the plan can hold: one type. */
 static bool product_fits(planner *pl, const ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
     int a = lower_row(n)->factor - 1;
     if (!t)
         return false;
-    bool half = is_half(t);
-    return n->val.kind == VAL_tensor &&
-           (t->dt == DT_f32 || t->dt == DT_f64 ||
-            (half && (tensor_device(t).kind != DEV_cpu || pl->c->caps->library))) &&
+    return n->val.kind == VAL_tensor && (t->dt == DT_f32 || t->dt == DT_f64 || is_half(t)) &&
            n->arg[a].kind == VAL_node && n->arg[a + 1].kind == VAL_node &&
            ir_type(n->arg[a].node)->dt == t->dt && ir_type(n->arg[a + 1].node)->dt == t->dt;
 }
 
-/* The same of narrow factors with a float result, on devices that have it. */
+/* The same of narrow factors with a float result. */
 static bool wide_product_fits(planner *pl, const ir_node *n)
 {
     const tp_tensor *t = ir_type(n);
-    if (!t || t->dt != DT_f32 || !pl->c->caps->widens || n->arg[0].kind != VAL_node ||
-        n->arg[1].kind != VAL_node)
+    if (!t || t->dt != DT_f32 || n->arg[0].kind != VAL_node || n->arg[1].kind != VAL_node)
         return false;
     dtype dt = (dtype)ir_type(n->arg[0].node)->dt;
     return (dt == DT_f16 || dt == DT_bf16) && ir_type(n->arg[1].node)->dt == dt;

@@ -1,5 +1,6 @@
 /* decomp_nn.c - composite operators of neural networks: losses, dropout, attention, shuffles, distances. */
 #include "ops/decomp.h"
+#include "ops/provider.h"
 #include "ops/pw.h"
 #include <math.h>
 
@@ -798,7 +799,7 @@ static bool same_batch(const tp_tensor *x, const tp_tensor *y)
     return same;
 }
 
-/* Narrow floats on devices: factors stay as they are, the scores are float, and probabilities are rounded for their product. */
+/* Narrow floats where products of them are fast: factors stay as they are, the scores are float, and probabilities are rounded for their product. */
 static tp_tensor *narrow_attention(bld *b, tp_tensor *q, tp_tensor *k, tp_tensor *v, tp_tensor *mask,
                                    double scale, double p, bool causal)
 {
@@ -869,7 +870,8 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
                 return false;
         }
     }
-    if (thin && tensor_device(q).kind != DEV_cpu && same_batch(q, k) && same_batch(q, v) && !sym_is_expr(e)) {
+    bool fast = tensor_device(q).kind != DEV_cpu || (dt == DT_bf16 && p == 0 && ops_provided_bf16());
+    if (thin && fast && same_batch(q, k) && same_batch(q, v) && !sym_is_expr(e)) {
         double by = arg[6].kind != VAL_none ? val_as_f(&arg[6]) : 1 / sqrt((double)e);
         return RET(narrow_attention(b, q, k, v, mask, by, p, causal));
     }

@@ -174,17 +174,23 @@ static mat wide_copy(dtype dt, mat x, int64_t rows, int64_t cols)
             ((float *)w.p)[i * cols + j] = widened(dt, ((const uint16_t *)x.p)[i * x.rs + j * x.cs]);
     return w;
 }
+void gemm_wide(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c)
+{
+    mat wa = wide_copy(dt, a, m, k), wb = wide_copy(dt, b, k, n);
+    gemm(DT_f32, m, n, k, alpha, wa, wb, beta, c);
+    free(wa.p), free(wb.p);
+}
 static void gemm_half(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
                       mat c)
 {
-    mat wa = wide_copy(dt, a, m, k), wb = wide_copy(dt, b, k, n), wc = wide_copy(dt, c, m, n);
-    gemm(DT_f32, m, n, k, alpha, wa, wb, beta, wc);
+    mat wc = wide_copy(dt, c, m, n);
+    gemm_wide(dt, m, n, k, alpha, a, b, beta, wc);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             float v = ((float *)wc.p)[i * n + j];
             ((uint16_t *)c.p)[i * c.rs + j * c.cs] = dt == DT_f16 ? f32_to_f16(v) : f32_to_bf16(v);
         }
-    free(wa.p), free(wb.p), free(wc.p);
+    free(wc.p);
 }
 
 void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c)
@@ -192,7 +198,7 @@ void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b,
     job j = { dt, m, n, k, alpha, beta, a, b, c, m >= n };
     int64_t len = j.rows ? m : n, other = j.rows ? n : m;
     const ops_provider *own = ops_provider_now();
-    if (own && own->gemm(dt, m, n, k, alpha, a, b, beta, c, 1, 0, 0, 0, NULL))
+    if (own && own->gemm(dt, dt, m, n, k, alpha, a, b, beta, c, 1, 0, 0, 0, NULL))
         return;
     if (dt == DT_f16 || dt == DT_bf16) {
         gemm_half(dt, m, n, k, alpha, a, b, beta, c);

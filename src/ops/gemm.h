@@ -12,6 +12,8 @@ typedef struct mat { /* element (i, j) lies at p[i * rs + j * cs] */
 /* c = alpha a b + beta c; a is m x k, b is k x n. f32, f64 and the integer types, gemm also f16 and bf16 (in float); c's memory does not overlap
  * a's or b's. beta 0 ignores what c holds. */
 void gemm(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
+/* The same of f16 or bf16 factors with a result of f32. */
+void gemm_wide(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
 /* One thread, for callers that split the work themselves. */
 void gemm_one(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta, mat c);
 #endif

@@ -241,11 +241,11 @@ static bool row_added(const tp_tensor *self, dtype w, tp_tensor *a, tp_tensor *b
         (self->stride[last] != 1 && o->size[1] > 1) ||
         (last == 1 && self->size[0] != 1 && self->stride[0] != 0))
         return false;
-    return own->gemm(w, a->size[0], b->size[1], a->size[1], 1, mat_of(a), mat_of(b), 0, mat_of(o), 1, 0, 0, 0,
-                     tensor_host(self));
+    return own->gemm((dtype)a->dt, w, a->size[0], b->size[1], a->size[1], 1, mat_of(a), mat_of(b), 0,
+                     mat_of(o), 1, 0, 0, 0, tensor_host(self));
 }
 
-/* f16 and bf16 where somebody has tiles for them; *done: the result is there. */
+/* f16 and bf16, also with a result of f32, where somebody has tiles for them; *done: the result is there. */
 static bool half_product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, double alpha, double beta,
                          bool *done)
 {
@@ -254,14 +254,14 @@ static bool half_product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b
     dtype dt = (dtype)o->dt;
     int d = o->ndim - 2;
     *done = false;
-    if (!own || gemm_type(dt) == dt || a->dt != o->dt || b->dt != o->dt)
+    if (!own || gemm_type((dtype)a->dt) == a->dt || (a->dt != o->dt && dt != DT_f32) || a->dt != b->dt)
         return true;
     if ((*done = row_added(self, dt, a, b, o, alpha, beta)))
         return true;
     if (self && beta != 0 && !tensor_copy(o, self, c->err))
         return false;
-    *done = own->gemm(dt, a->size[d], b->size[d + 1], a->size[d + 1], alpha, mat_of(a), mat_of(b),
-                      self ? beta : 0, mat_of(o), d ? o->size[0] : 1, d ? a->stride[0] : 0,
+    *done = own->gemm((dtype)a->dt, dt, a->size[d], b->size[d + 1], a->size[d + 1], alpha, mat_of(a),
+                      mat_of(b), self ? beta : 0, mat_of(o), d ? o->size[0] : 1, d ? a->stride[0] : 0,
                       d ? b->stride[0] : 0, d ? o->stride[0] : 0, NULL);
     return true;
 }
@@ -290,7 +290,7 @@ static bool product(op_call *c, tp_tensor *self, tp_tensor *a, tp_tensor *b, dou
     else {
         int64_t n = o->size[0], each = o->numel ? o->size[1] * o->size[2] * MAX(a->size[2], 1) : 0;
         const ops_provider *own = ops_provider_now();
-        if (own && own->gemm(w, a->size[1], b->size[2], a->size[2], alpha, mat_of(a), mat_of(b), beta,
+        if (own && own->gemm(w, w, a->size[1], b->size[2], a->size[2], alpha, mat_of(a), mat_of(b), beta,
                              mat_of(o), n, a->stride[0], b->stride[0], o->stride[0], NULL))
             return scratch_end(&s, true);
         if (n >= pool_threads() || each < 1 << 16) {

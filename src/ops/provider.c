@@ -17,6 +17,12 @@ int ops_provided_isa(void)
     return p && p->isa ? p->isa() : 0;
 }
 
+bool ops_provided_bf16(void)
+{
+    const ops_provider *p = atomic_load(&given);
+    return p && p->bf16 && p->bf16();
+}
+
 static bool is_off(void)
 {
     int v = atomic_load_explicit(&off, memory_order_relaxed);

@@ -59,8 +59,6 @@ typedef struct target_caps {
     bool images_last; /* convolutions of f16 and bf16 are faster with channels side by side */
     bool softens;     /* attend looks at attend_soft */
     bool
-        widens; /* products of f16 or bf16 may have results of f32, and attend takes matrices of several types */
-    bool
         asynchronous; /* launches return before the work is done: errors show at a sync, and kernels keep inside of what
                            an index may reach, as its check may be late */
     bool quick;        /* compiling costs microseconds: forms of a kernel may be measured */
@@ -103,7 +101,8 @@ typedef struct target_follow {
     target_args args;
 } target_follow;
 
-typedef struct target_product { /* o = a b, two or three dimensions, all of one type; or (widens) o of f32 */
+typedef struct
+    target_product { /* o = a b, two or three dimensions, all of one type; or o of f32 and narrow factors */
     tp_tensor *o;
     const tp_tensor *row; /* NULL, or one element per column that is added to all rows */
     const tp_tensor *a, *b;

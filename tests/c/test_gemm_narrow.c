@@ -310,3 +310,54 @@ TEST(gemm_narrow_bits_do_not_depend_on_threads)
     gemm_amx_instead = NULL;
     pool_set_threads(was);
 }
+
+/* A B that is laid out once, sums that stop early where A is 0 from there on, and the first rows and columns alone. */
+static void packed_once(gemm_unit unit, int64_t m, int64_t n, int64_t k, vir_mem out, int layout)
+{
+    tp_err err = { 0 };
+    gemm_desc d = {
+        m,          n,           k, 1, mat(VM_bf16, m, k, 0), mat(VM_bf16, k, n, layout), mat(out, m, n, 0),
+        .alpha = 1, .unit = unit
+    };
+    gemm_plan *p = gemm_plan_new(&d, ISA_avx512, &err);
+    CHECK(p && gemm_packs(p));
+    uint16_t *a = filled(VM_bf16, m * k, 1);
+    void *b = filled(VM_bf16, k * n, 2), *packed = mem_zalloc(gemm_packed_bytes(p) + 64);
+    size_t es = vir_mem_size(out);
+    gemm_pack_all(p, b, packed);
+    for (int64_t depth = k; depth > 0; depth = depth / 2 - 3)
+        for (int part = 0; part < 2; part++) {
+            char *whole = filled(out, m * n, 3), *some = filled(out, m * n, 3);
+            int64_t rows = part ? (m + 1) / 2 : m, cols = part ? (n + 2) / 3 : n;
+            for (int64_t i = 0; i < m; i++)
+                memset(a + i * k + depth, 0, (size_t)(k - depth) * sizeof *a);
+            CHECK(gemm_run(p, a, b, NULL, whole, NULL, &err));
+            CHECK(gemm_run_packed(p, a, b, packed, some, rows, cols, depth, NULL));
+            for (int64_t i = 0; i < rows; i++)
+                CHECK(!memcmp(whole + i * n * es, some + i * n * es, (size_t)cols * es));
+            free(whole), free(some);
+        }
+    free(a), free(b), free(packed);
+    gemm_plan_free(p);
+}
+
+TEST(gemm_narrow_packed_once)
+{
+    static const int64_t sizes[][3] = {
+        { 64, 512, 64 }, { 49, 77, 40 }, { 64, 64, 3000 }, { 33, 50, 1100 }, { 48, 16, 16 }
+    };
+    if (gen_isa_host() != ISA_avx512)
+        return;
+    int was = pool_threads();
+    pool_set_threads(1);
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        for (int way = 0; way < 4; way++) {
+            vir_mem out = way % 2 ? VM_f32 : VM_bf16;
+            if (gen_units_host()->bf16)
+                packed_once(GEMM_dpbf16, sizes[i][0], sizes[i][1], sizes[i][2], out, way / 2);
+            gemm_amx_instead = interpret;
+            packed_once(GEMM_tiles16, sizes[i][0], sizes[i][1], sizes[i][2], out, way / 2);
+            gemm_amx_instead = NULL;
+        }
+    pool_set_threads(was);
+}

@@ -101,6 +101,40 @@ def test_blocks_do_not_depend_on_threads():
     assert all(taper.equal(r, results[0]) for r in results)
 
 
+def off(got, want):
+    return ((got.double() - want).abs().max() / want.abs().max()).item()
+
+
+def test_bfloat16_is_as_accurate_as_its_rounding():
+    for shape in ((2, 3, 64, 64, 16), (1, 2, 130, 77, 8), (1, 1, 500, 600, 4), (1, 2, 300, 300, 40), (1, 1, 1500, 1500, 64)):
+        for p in (sdpa, causal, scaled, masked, strided):
+            if p in (strided, causal) and shape[2] != shape[3]:
+                continue
+            args = [a.requires_grad_() for a in inputs(shape, taper.bfloat16)]
+            exact = [a.detach().double().requires_grad_() for a in args]
+            want = p(*exact)
+            seed = taper.randn(*want.shape, dtype=taper.float64).bfloat16()
+            want_grads = taper.autograd.grad(want, exact, seed.double())
+            for options in (None, {}, {"isa": "avx2"}, {"emitter": "c"}):
+                taper._dynamo.reset()
+                got = (p if options is None else taper.compile(p, options=options))(*args)
+                grads = taper.autograd.grad(got, args, seed)
+                assert got.dtype == taper.bfloat16 and all(g.dtype == taper.bfloat16 for g in grads)
+                errors = [off(got, want), *(off(g, w) for g, w in zip(grads, want_grads))]
+                assert max(errors) < 0.02, (p.__name__, shape, options, errors)
+
+
+def test_bfloat16_does_not_depend_on_threads():
+    args, n = [a.requires_grad_() for a in inputs((1, 3, 300, 256, 16), taper.bfloat16)], taper.get_num_threads()
+    f, results = taper.compile(sdpa), []
+    for t in (1, 2, 3, 7):
+        taper.set_num_threads(t)
+        y = f(*args)
+        results.append([y, *taper.autograd.grad(y.sum(), args)])
+    taper.set_num_threads(n)
+    assert all(taper.equal(a, b) for r in results for a, b in zip(r, results[0]))
+
+
 def test_gradients_through_attention():
     for p in (causal, explicit, strided):
         args = [a.requires_grad_() for a in inputs((2, 2, 64, 64, 8))]

@@ -242,6 +242,17 @@ def test_operators_that_are_calls_in_the_process():
         run_in_c(f, args)
 
 
+def test_products_of_narrow_floats_as_c():
+    a, b, row = taper.randn(2, 5, 7), taper.randn(2, 7, 6), taper.randn(6)
+    q = taper.randn(1, 2, 37, 16)
+    for dt in (taper.bfloat16, taper.float16):
+        low = lambda *ts: [t.to(dt) for t in ts]
+        run_in_c(lambda a, b: taper.bmm(*low(a, b)).float(), (a, b), tol=1e-2)
+        run_in_c(lambda a, w, r: F.linear(*low(a, w, r)).float(), (a[0], b[0].t().contiguous(), row), tol=2e-2)
+        run_in_c(lambda a, b: taper.ops.aten._bmm_wide(*low(a, b)), (a, b), extra=("--blas",), link=(), tol=1e-4)
+        run_in_c(lambda q: F.scaled_dot_product_attention(*low(q, q, q), is_causal=True).float(), (q,), tol=2e-2)
+
+
 def test_blas_is_a_flag():
     with tempfile.TemporaryDirectory() as d:
         taper.export(lambda x: x @ x.t() + 1, (taper.randn(4, 4),), path=d + "/g")

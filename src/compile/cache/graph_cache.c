@@ -11,6 +11,7 @@
 #include "events/events.h"
 #include "events/metrics.h"
 #include "compile/cache/plan.h"
+#include "ops/provider.h"
 #include "sym/env.h"
 #include <stdio.h>
 
@@ -142,8 +143,8 @@ void gcache_open(gcache *x, tp_comp *c, const ir_graph *g, const bool *needs, bo
     options_print(&key, &opt);
     if (opt.v[OPT_max_autotune]) /* what is fastest depends on them */
         strbuf_addf(&key, "\nthreads=%d", pool_threads());
-    strbuf_addf(&key, "\nsettings=products:%.20s,deterministic:%d,dtype:%d\n",
-                products ? products : "emitted", cx->deterministic, cx->default_dtype);
+    strbuf_addf(&key, "\nsettings=products:%.20s,bf16:%d,deterministic:%d,dtype:%d\n",
+                products ? products : "emitted", ops_provided_bf16(), cx->deterministic, cx->default_dtype);
     x->on = true;
     x->id = mem_strdup(hex);
     x->config = strbuf_take(&key);

@@ -16,6 +16,8 @@ typedef struct gen_c_unit {
 void gen_c_kernel(gen_c_unit *u, const vir *k, const char *name);
 /* The whole file: includes, helpers, kernels. */
 void gen_c_text(const gen_c_unit *u, strbuf *out);
+/* Functions tp_from_bf16, tp_to_bf16, tp_from_f16 and tp_to_f16, for text that calls them. */
+void gen_c_halves(gen_c_unit *u);
 void gen_c_ready(void); /* makes what the first text would have to make: functions that it is written with */
 void gen_c_free(gen_c_unit *u);
 

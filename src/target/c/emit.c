@@ -817,6 +817,12 @@ void gen_c_text(const gen_c_unit *u, strbuf *out)
     strbuf_add(out, strbuf_str(&u->kernels));
 }
 
+void gen_c_halves(gen_c_unit *u)
+{
+    cw w = { .u = u };
+    need(&w, "half");
+}
+
 void gen_c_ready(void)
 {
     gen_c_unit u = { 0 };

@@ -21,19 +21,20 @@ static char *scratch(int which, size_t n) { return bytes_keep(&kept[which], (int
 
 typedef struct job {
     const target_attend *a;
-    dtype dt;
+    dtype dt, sum;                                  /* of the factors; of sums over blocks */
     const gemm_plan *of[ATTEND_OF], *to[ATTEND_TO]; /* of a block of rows */
     int made[ATTEND_TO];                            /* which of the matrices that the kernel writes */
     int nmade, made_buf[ATTEND_BETWEEN];
-    int64_t m, n, es;
+    int64_t m, n;
     int64_t rows, blocks, parts; /* of a block; blocks of a matrix; shares of a matrix */
     char *sums[ATTEND_TO];       /* a share each, n x e; NULL: it adds to the result itself */
     _Atomic bool failed;
 } job;
 
+static int64_t bytes_of(dtype dt) { return (int64_t)dtype_size(dt); }
 static mat mat_of(const tp_tensor *t, int64_t batch, int64_t row)
 {
-    int64_t es = (int64_t)dtype_size((dtype)t->dt);
+    int64_t es = bytes_of((dtype)t->dt);
     return (mat){ (char *)tensor_host(t) + (batch * t->stride[0] + row * t->stride[1]) * es, t->stride[1],
                   t->stride[2] };
 }
@@ -43,20 +44,20 @@ static mat mat_beside(const attend_to *to, const tp_tensor *t, int64_t batch, in
     mat x = mat_of(t, batch, 0);
     if (to->second)
         x = (mat){ x.p, x.cs, x.rs };
-    x.p = (char *)x.p + row * x.rs * (int64_t)dtype_size((dtype)t->dt);
+    x.p = (char *)x.p + row * x.rs * bytes_of((dtype)t->dt);
     return x;
 }
 static int64_t width(const attend_to *to) { return to->o->size[to->second ? 1 : 2]; }
 static mat packed_rows(char *p, int64_t n) { return (mat){ p, n, 1 }; }
 
 /* One product of a block: with the packed factor where the block is a whole one. */
-static bool product(const job *j, const gemm_plan *whole, int64_t rows, int64_t n, int64_t k, mat a, mat b,
-                    mat c, char *packed, int64_t cols, int64_t depth, const gemm_epilogue *e)
+static bool product(const job *j, const gemm_plan *whole, dtype to, int64_t rows, int64_t n, int64_t k, mat a,
+                    mat b, mat c, char *packed, int64_t cols, int64_t depth, const gemm_epilogue *e)
 {
     tp_err err = { 0 };
     if (rows == j->rows && gemm_packs(whole))
         return gemm_run_packed(whole, a.p, b.p, packed, c.p, rows, cols, depth, e);
-    const gemm_plan *p = gen_product_plan(j->dt, rows, n, k, a, b, false, c);
+    const gemm_plan *p = gen_product_plan(j->dt, to, rows, n, k, a, b, false, c);
     return p && gemm_run(p, a.p, b.p, NULL, c.p, e, &err);
 }
 
@@ -65,7 +66,8 @@ static bool add_turned(const job *j, int i, int64_t rows, mat block, mat x, mat 
 {
     int64_t e = width(&j->a->to[i]);
     mat a = { block.p, 1, j->n };
-    const gemm_plan *p = rows == j->rows ? j->to[i] : gen_product_plan(j->dt, j->n, e, rows, a, x, true, sum);
+    const gemm_plan *p = rows == j->rows ? j->to[i]
+                                         : gen_product_plan(j->dt, j->sum, j->n, e, rows, a, x, true, sum);
     char *packed = p ? scratch(AT_with + i, gemm_packed_bytes(p) + 64) : NULL;
     if (!packed || !gemm_packs(p))
         return false;
@@ -78,7 +80,7 @@ static mat sum_of(const job *j, int i, int64_t batch, int64_t part)
     int64_t e = width(&j->a->to[i]);
     if (!j->sums[i])
         return mat_beside(&j->a->to[i], j->a->to[i].o, batch, 0);
-    return packed_rows(j->sums[i] + (batch * j->parts + part) * j->n * e * j->es, e);
+    return packed_rows(j->sums[i] + (batch * j->parts + part) * j->n * e * bytes_of(j->sum), e);
 }
 
 /* Rows from `first` on: the products that the kernel reads, the kernel, the products of what it wrote. */
@@ -86,27 +88,28 @@ static bool block_run(const job *j, int64_t batch, int64_t part, int64_t first, 
                       char *const *pack, char *const *rows_of, char *const *made)
 {
     const target_attend *a = j->a;
-    int64_t rows = MIN(j->rows, j->m - first), at = batch * j->m + first, row = j->n * j->es;
+    int64_t rows = MIN(j->rows, j->m - first), at = batch * j->m + first, skip = at * j->n;
     int64_t need = a->reach ? MIN(j->n, first + rows - 1 + a->reach) : j->n;
     gemm_epilogue e = { a->kernel.code->fn, bufs, a->kernel.args.ints, a->kernel.args.flts, at };
     /* the kernel counts rows from the beginning of the whole matrix, which is not there */
     for (int i = 0; i < a->nof; i++)
-        bufs[a->of[i].buf] = (void *)((uintptr_t)rows_of[i] - (uintptr_t)(at * row));
+        bufs[a->of[i].buf] = (void *)((uintptr_t)rows_of[i] - (uintptr_t)(skip * bytes_of(a->of[i].dt)));
     for (int i = 0; i < j->nmade; i++)
-        bufs[j->made_buf[i]] = (void *)((uintptr_t)made[i] - (uintptr_t)(at * row));
+        bufs[j->made_buf[i]] = (void *)((uintptr_t)made[i] - (uintptr_t)(skip * bytes_of(j->dt)));
     for (int i = 0; i < a->nof; i++)
-        if (!product(j, j->of[i], rows, j->n, a->of[i].a->size[2], mat_of(a->of[i].a, batch, first),
-                     mat_of(a->of[i].b, batch, 0), packed_rows(rows_of[i], j->n), pack[i], need,
-                     a->of[i].a->size[2], i == a->nof - 1 ? &e : NULL))
+        if (!product(j, j->of[i], a->of[i].dt, rows, j->n, a->of[i].a->size[2],
+                     mat_of(a->of[i].a, batch, first), mat_of(a->of[i].b, batch, 0),
+                     packed_rows(rows_of[i], j->n), pack[i], need, a->of[i].a->size[2],
+                     i == a->nof - 1 ? &e : NULL))
             return false;
     for (int i = 0; i < a->nto; i++) {
         const attend_to *to = &a->to[i];
         mat block = packed_rows(made[j->made[i]], j->n);
-        bool ok = to->adds
-                      ? add_turned(j, i, rows, block, mat_beside(to, to->x, batch, first),
-                                   sum_of(j, i, batch, part), need)
-                      : product(j, j->to[i], rows, width(to), j->n, block, mat_beside(to, to->x, batch, 0),
-                                mat_beside(to, to->o, batch, first), pack[a->nof + i], width(to), need, NULL);
+        bool ok = to->adds ? add_turned(j, i, rows, block, mat_beside(to, to->x, batch, first),
+                                        sum_of(j, i, batch, part), need)
+                           : product(j, j->to[i], (dtype)to->o->dt, rows, width(to), j->n, block,
+                                     mat_beside(to, to->x, batch, 0), mat_beside(to, to->o, batch, first),
+                                     pack[a->nof + i], width(to), need, NULL);
         if (!ok)
             return false;
     }
@@ -115,34 +118,35 @@ static bool block_run(const job *j, int64_t batch, int64_t part, int64_t first, 
 
 static int64_t sum_bytes(const job *j, int i, int64_t batch)
 {
-    return batch * j->parts * j->n * width(&j->a->to[i]) * j->es;
+    return batch * j->parts * j->n * width(&j->a->to[i]) * bytes_of(j->sum);
 }
 static void clear_sum(const job *j, mat sum, int64_t e)
 {
     for (int64_t r = 0; r < j->n; r++)
-        memset((char *)sum.p + r * sum.rs * j->es, 0, (size_t)(e * j->es));
+        memset((char *)sum.p + r * sum.rs * bytes_of(j->sum), 0, (size_t)(e * bytes_of(j->sum)));
 }
 
 static bool part_run(const job *j, int64_t batch, int64_t part)
 {
     const target_attend *a = j->a;
     int64_t lo = j->blocks * part / j->parts, hi = j->blocks * (part + 1) / j->parts;
-    size_t rows = (size_t)(j->rows * j->n * j->es);
+    int64_t rows = j->rows * j->n;
     char *pack[ATTEND_OF + ATTEND_TO] = { 0 }, *rows_of[ATTEND_OF], *made[ATTEND_BETWEEN];
     void *bufs[MAX_BUFS];
     for (int i = 0; i < a->nof; i++) {
         pack[i] = scratch(AT_factor + i, gemm_packed_bytes(j->of[i]) + 64);
-        rows_of[i] = scratch(AT_rows + i, rows);
+        size_t n = (size_t)(rows * bytes_of(a->of[i].dt));
+        rows_of[i] = scratch(AT_rows + i, n);
         if (!pack[i] || !rows_of[i])
             return false;
         if (gemm_packs(j->of[i]))
             gemm_pack_all(j->of[i], mat_of(a->of[i].b, batch, 0).p, pack[i]);
         /* what lies behind a diagonal is not made, but the kernel multiplies it by 0; later blocks reach farther */
         if (a->reach)
-            memset(rows_of[i], 0, rows);
+            memset(rows_of[i], 0, n);
     }
     for (int i = 0; i < j->nmade; i++)
-        if (!(made[i] = scratch(AT_made + i, rows)))
+        if (!(made[i] = scratch(AT_made + i, (size_t)(rows * bytes_of(j->dt)))))
             return false;
     for (int i = 0; i < a->nto; i++) {
         if (a->to[i].adds) {
@@ -182,9 +186,9 @@ static void add_shares(void *arg, int64_t lo, int64_t hi)
             int64_t e = width(to), share = j->n * e;
             for (int64_t r = 0; r < j->n; r++)
                 for (int64_t c = 0; c < e; c++) {
-                    const char *x = j->sums[i] + (batch * j->parts * share + r * e + c) * j->es;
-                    char *y = (char *)o.p + (r * o.rs + c * o.cs) * j->es;
-                    if (j->dt == DT_f64) {
+                    const char *x = j->sums[i] + (batch * j->parts * share + r * e + c) * bytes_of(j->sum);
+                    char *y = (char *)o.p + (r * o.rs + c * o.cs) * bytes_of((dtype)to->o->dt);
+                    if (j->sum == DT_f64) {
                         double s = *(const double *)x;
                         for (int64_t p = 1; p < j->parts; p++)
                             s += ((const double *)x)[p * share];
@@ -193,7 +197,10 @@ static void add_shares(void *arg, int64_t lo, int64_t hi)
                         float s = *(const float *)x;
                         for (int64_t p = 1; p < j->parts; p++)
                             s += ((const float *)x)[p * share];
-                        *(float *)y = s;
+                        if (to->o->dt == DT_bf16)
+                            *(uint16_t *)y = f32_to_bf16(s);
+                        else
+                            *(float *)y = s;
                     }
                 }
         }
@@ -201,16 +208,18 @@ static void add_shares(void *arg, int64_t lo, int64_t hi)
 
 static bool fits(const target_attend *a, dtype dt, int64_t batch, int64_t m, int64_t n)
 {
-    bool ok = true;
+    bool ok = true, narrow = dt == DT_f16 || dt == DT_bf16;
     for (int i = 0; i < a->nof; i++) {
         const tp_tensor *x = a->of[i].a, *y = a->of[i].b;
+        ok &= a->of[i].dt == dt || (narrow && a->of[i].dt == DT_f32);
         ok &= x->ndim == 3 && y->ndim == 3 && x->dt == dt && y->dt == dt;
         ok &= x->size[0] == batch && x->size[1] == m && y->size[0] == batch && y->size[1] == x->size[2] &&
               y->size[2] == n;
     }
     for (int i = 0; i < a->nto; i++) {
         const attend_to *to = &a->to[i];
-        ok &= to->x->ndim == 3 && to->o->ndim == 3 && to->x->dt == dt && to->o->dt == dt;
+        ok &= to->x->ndim == 3 && to->o->ndim == 3 && to->x->dt == dt &&
+              (to->o->dt == dt || (narrow && to->o->dt == DT_f32));
         int64_t k = to->adds ? m : n, r = to->adds ? n : m, e = width(to);
         ok &= to->x->size[0] == batch && to->o->size[0] == batch && to->x->size[to->second ? 2 : 1] == k &&
               to->x->size[to->second ? 1 : 2] == e && to->o->size[to->second ? 2 : 1] == r;
@@ -218,22 +227,32 @@ static bool fits(const target_attend *a, dtype dt, int64_t batch, int64_t m, int
     return ok;
 }
 
+/* Does every share of the result need sums of its own: are there several, is it not of their type, or not in rows? */
+static bool needs_sums(const job *j, int i)
+{
+    const attend_to *to = &j->a->to[i];
+    return j->parts > 1 || to->o->dt != j->sum || mat_beside(to, to->o, 0, 0).cs != 1;
+}
+
 /* Plans for blocks, and which matrices the kernel writes. False: there is a product that has none. */
 static bool plan_blocks(job *j)
 {
     const target_attend *a = j->a;
     for (int i = 0; i < a->nof; i++)
-        if (!(j->of[i] = gen_product_plan(j->dt, j->rows, j->n, a->of[i].a->size[2], mat_of(a->of[i].a, 0, 0),
-                                          mat_of(a->of[i].b, 0, 0), false, packed_rows(NULL, j->n))))
+        if (!(j->of[i] = gen_product_plan(j->dt, a->of[i].dt, j->rows, j->n, a->of[i].a->size[2],
+                                          mat_of(a->of[i].a, 0, 0), mat_of(a->of[i].b, 0, 0), false,
+                                          packed_rows(NULL, j->n))))
             return false;
     for (int i = 0; i < a->nto; i++) {
         const attend_to *to = &a->to[i];
         mat x = mat_beside(to, to->x, 0, 0), o = mat_beside(to, to->o, 0, 0);
         int64_t e = width(to);
-        if (to->adds && (j->parts > 1 || o.cs != 1))
+        if (to->adds && needs_sums(j, i))
             o = packed_rows(NULL, e);
-        j->to[i] = to->adds ? gen_product_plan(j->dt, j->n, e, j->rows, (mat){ NULL, 1, j->n }, x, true, o)
-                            : gen_product_plan(j->dt, j->rows, e, j->n, packed_rows(NULL, j->n), x, false, o);
+        j->to[i] = to->adds
+                       ? gen_product_plan(j->dt, j->sum, j->n, e, j->rows, (mat){ NULL, 1, j->n }, x, true, o)
+                       : gen_product_plan(j->dt, (dtype)to->o->dt, j->rows, e, j->n, packed_rows(NULL, j->n),
+                                          x, false, o);
         if (!j->to[i] || (to->adds && !gemm_packs(j->to[i])))
             return false;
         int k = 0;
@@ -254,7 +273,11 @@ target_result cpu_attend(const target_attend *a, tp_err *err)
         return TARGET_declined;
     const tp_tensor *q = a->of[0].a;
     int64_t batch = q->size[0], threads = pool_threads();
-    job j = { .a = a, .dt = (dtype)q->dt, .m = q->size[1], .n = a->of[0].b->size[2] };
+    job j = { .a = a,
+              .dt = (dtype)q->dt,
+              .sum = q->dt == DT_f64 ? DT_f64 : DT_f32,
+              .m = q->size[1],
+              .n = a->of[0].b->size[2] };
     bool adds = false, any = batch && q->size[2];
     for (int i = 0; i < a->nof; i++)
         any &= a->of[i].a->size[2] > 0;
@@ -268,8 +291,7 @@ target_result cpu_attend(const target_attend *a, tp_err *err)
     }
     if (!any || j.m < LEAST_ROWS || j.n < 16 || a->nbuf > MAX_BUFS)
         return TARGET_declined;
-    j.es = (int64_t)dtype_size(j.dt);
-    j.rows = MIN(j.m, MAX((int64_t)USUAL_ROWS, BLOCK_BYTES / (j.n * j.es)));
+    j.rows = MIN(j.m, MAX((int64_t)USUAL_ROWS, BLOCK_BYTES / (j.n * bytes_of(j.sum))));
     if (a->reach) /* the smaller the blocks, the more is left out */
         j.rows = MIN(j.rows, MAX((int64_t)LEAST_ROWS, MIN(j.n / 4, (int64_t)USUAL_ROWS)));
     j.blocks = (j.m + j.rows - 1) / j.rows;
@@ -282,7 +304,7 @@ target_result cpu_attend(const target_attend *a, tp_err *err)
         return TARGET_declined;
     bool ok = true, shared = false;
     for (int i = 0; i < a->nto && ok; i++)
-        if (a->to[i].adds && (j.parts > 1 || mat_beside(&a->to[i], a->to[i].o, 0, 0).cs != 1)) {
+        if (a->to[i].adds && needs_sums(&j, i)) {
             j.sums[i] = bytes_new(sum_bytes(&j, i, batch));
             ok = j.sums[i] != NULL;
             shared = true;

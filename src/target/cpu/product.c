@@ -53,21 +53,22 @@ bool cpu_product(const target_product *p, tp_err *err)
     gemm_epilogue room;
     const gemm_epilogue *e = on_rows(&p->then, &room);
     int d = o->ndim - 2;
-    dtype dt = (dtype)o->dt;
+    dtype dt = (dtype)a->dt, to = (dtype)o->dt;
     int64_t m = o->size[d], n = o->size[d + 1], k = a->size[d + 1], batch = d ? o->size[0] : 1;
     if (a->ndim != o->ndim || b->ndim != o->ndim || b->size[d] != k || a->size[d] != m || b->size[d + 1] != n)
         return err_set(err, ERR_internal, "the operands of a product changed their sizes");
     if (!o->numel)
         return e || follow(&p->then, NULL, 0, 0, err);
     bool plain_row = !row || row->stride[0] == 1 || n == 1;
-    if (plain_row && gen_product(dt, m, n, k, mat_at(a, 0), mat_at(b, 0), p->add, mat_at(o, 0), batch,
+    if (plain_row && gen_product(dt, to, m, n, k, mat_at(a, 0), mat_at(b, 0), p->add, mat_at(o, 0), batch,
                                  d ? a->stride[0] : 0, d ? b->stride[0] : 0, d ? o->stride[0] : 0,
                                  row ? tensor_host(row) : NULL, p->form, e))
         return e || follow(&p->then, NULL, 0, 0, err);
     if (row)
         fill_rows(o, row);
     for (int64_t i = 0; i < batch; i++)
-        gemm(dt, m, n, k, 1, mat_at(a, i), mat_at(b, i), row || p->add ? 1 : 0, mat_at(o, i));
+        (dt == to ? gemm : gemm_wide)(dt, m, n, k, 1, mat_at(a, i), mat_at(b, i), row || p->add ? 1 : 0,
+                                      mat_at(o, i));
     return follow(&p->then, e, batch * m, n, err);
 }
 

@@ -365,7 +365,6 @@ const target target_cuda = {
               .repeats = true,
               .images_last = true, /* cuDNN turns other images around, before and behind its kernel */
               .softens = true,
-              .widens = true,
               .asynchronous = true },
     .available = available,
     .compile = compile,

@@ -350,7 +350,7 @@ typedef struct job {
     int64_t c_row;        /* elements */
     int64_t batch, kb;    /* block being worked on: of k, */
     int64_t first, np;    /* and of the panels of columns */
-    int64_t depth;        /* terms of the sums; 0: all */
+    int64_t depth;        /* groups of the sums; 0: all */
     int64_t down, across; /* parts of the rows and of the columns that threads take */
     _Atomic int *left;    /* of each part of the rows, how many parts are not finished */
     char *bpack;
@@ -551,7 +551,7 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
     int64_t k = block_k(p, j->kb), width = p->nv * p->W, col = (j->first + c0) * width;
     if (j->depth)
         k = MIN(k, j->depth - j->kb * p->kc);
-    int64_t t_row = (c1 - c0) * width;
+    int64_t t_row = (c1 - c0) * width, last = j->depth ? (j->depth - 1) / p->kc : p->kblocks - 1;
     char *rows_temp = panel_temp(p) ? scratch_get(FOR_ROWS, (size_t)(t_row * p->mr * esize(p)) + 64) : NULL;
     if (panel_temp(p) && !rows_temp) {
         j->failed = true;
@@ -570,7 +570,7 @@ static void tiles(job *j, int64_t lo, int64_t hi, int64_t c0, int64_t c1)
         if (p->temp && p->d.beta != 0 && j->kb == 0)
             temp_in(j, &part);
         row_panel(j, ap, small, c0, c1, c, c_row, k);
-        if (p->temp && j->kb == p->kblocks - 1)
+        if (p->temp && j->kb == last)
             temp_out(j, &part);
         if (j->rows_done && j->e && !p->swapped)
             run_epilogue(j, row, row + rows);
@@ -840,7 +840,9 @@ static int64_t packed_block(const gemm_plan *p) { return p->kc * p->npan_block *
 
 bool gemm_packs(const gemm_plan *p)
 {
-    return p->W && !p->few && !p->swapped && !p->temp && p->unit == GEMM_fma;
+    bool plain = p->unit == GEMM_fma && !p->temp;
+    return p->W && !p->few && !p->few_pairs && !p->swapped &&
+           (plain || p->unit == GEMM_dpbf16 || p->unit == GEMM_tiles16);
 }
 size_t gemm_packed_bytes(const gemm_plan *p)
 {
@@ -860,10 +862,19 @@ bool gemm_run_packed(const gemm_plan *p, const void *a, const void *b, void *pac
 {
     job j = { .p = p, .a = a, .b = b, .bpack = packed, .c = c, .user_c = c, .c_row = p->d.c.row, .e = e };
     int64_t width = p->nv * p->W, npan = MIN(p->npan, (cols + width - 1) / width),
-            kblocks = MIN(p->kblocks, (depth + p->kc - 1) / p->kc), mpan = MIN(p->mpan, rows / p->mr);
+            kblocks = MIN(p->kblocks, (depth + p->kc * p->per - 1) / (p->kc * p->per)),
+            mpan = MIN(p->mpan, rows / p->mr);
     while (mpan < p->mpan && panel_row(p, mpan) < rows)
         mpan++;
-    j.depth = depth;
+    j.depth = (depth + p->per - 1) / p->per;
+    if (on_tiles(p))
+        j.depth = (j.depth + 15) / 16 * 16;
+    if (p->temp && !panel_temp(p)) {
+        j.c_row = temp_row(p);
+        j.c = scratch_get(FOR_C, (size_t)(p->mpan * p->mr * j.c_row * esize(p)) + 64);
+        if (!j.c)
+            return false;
+    }
     for (j.first = 0; j.first < npan; j.first += p->npan_block)
         for (j.kb = 0; j.kb < p->kblocks; j.kb++, j.bpack += p->pack_b ? packed_block(p) : 0) {
             if (j.kb >= kblocks)

@@ -36,14 +36,19 @@ const gemm_plan *gen_plan_for(const gemm_desc *d)
     return p;
 }
 
-static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
-                          mat c)
+static vir_mem stored(dtype dt)
 {
-    vir_mem t = dt == DT_f64 ? VM_f64 : dt == DT_f16 ? VM_f16 : dt == DT_bf16 ? VM_bf16 : VM_f32;
+    return dt == DT_f64 ? VM_f64 : dt == DT_f16 ? VM_f16 : dt == DT_bf16 ? VM_bf16 : VM_f32;
+}
+
+static gemm_desc describe(dtype dt, dtype to, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b,
+                          double beta, mat c)
+{
     gemm_desc d;
     memset(&d, 0, sizeof d); /* its padding is part of the key */
     d.m = m, d.n = n, d.k = k, d.batch = 1;
-    d.a.type = d.b.type = d.c.type = t;
+    d.a.type = d.b.type = stored(dt);
+    d.c.type = stored(to);
     d.a.row = a.rs, d.a.col = a.cs;
     d.b.row = b.rs, d.b.col = b.cs;
     d.c.row = c.rs, d.c.col = c.cs;
@@ -51,17 +56,26 @@ static gemm_desc describe(dtype dt, int64_t m, int64_t n, int64_t k, double alph
     return d;
 }
 
-const gemm_plan *gen_product_plan(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c)
+static bool multiplies_bf16(void)
 {
-    if ((dt != DT_f32 && dt != DT_f64) || gen_isa_host() == ISA_none || !ops_provider_now())
+    const gen_units *u = gen_units_host();
+    return gen_isa_host() == ISA_avx512 && (u->tile_bf16 || u->bf16);
+}
+
+const gemm_plan *gen_product_plan(dtype dt, dtype to, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add,
+                                  mat c)
+{
+    bool narrow = dt == DT_bf16 && (to == DT_f32 || to == DT_bf16) && multiplies_bf16();
+    if (!(narrow || (dt == to && (dt == DT_f32 || dt == DT_f64))) || gen_isa_host() == ISA_none ||
+        !ops_provider_now())
         return NULL;
-    gemm_desc d = describe(dt, m, n, k, 1, a, b, add, c);
+    gemm_desc d = describe(dt, to, m, n, k, 1, a, b, add, c);
     return gen_plan_for(&d);
 }
 
-static bool product(bool rough, dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b,
-                    double beta, mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias,
-                    int nv, const gemm_epilogue *e)
+static bool product(bool rough, dtype dt, dtype to, int64_t m, int64_t n, int64_t k, double alpha, mat a,
+                    mat b, double beta, mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc,
+                    const void *bias, int nv, const gemm_epilogue *e)
 {
     bool half = dt == DT_f16 || dt == DT_bf16;
     if ((dt != DT_f32 && dt != DT_f64 && !half) || gen_isa_host() == ISA_none)
@@ -69,7 +83,7 @@ static bool product(bool rough, dtype dt, int64_t m, int64_t n, int64_t k, doubl
     if (!half && ((double)m * (double)n * (double)k < 16384 || MAX(m, n) < 16)) /* calls of BLAS cost less */
         return false;
     tp_err err = { 0 };
-    gemm_desc d = describe(dt, m, n, k, alpha, a, b, beta, c);
+    gemm_desc d = describe(dt, to, m, n, k, alpha, a, b, beta, c);
     d.batch = batch;
     d.a.batch = sa, d.b.batch = sb, d.c.batch = sc;
     d.bias = bias != NULL;
@@ -82,16 +96,18 @@ static bool product(bool rough, dtype dt, int64_t m, int64_t n, int64_t k, doubl
     return p && gemm_run(p, a.p, b.p, bias, c.p, e, &err);
 }
 
-static bool gemm_own(dtype dt, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b, double beta,
-                     mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias)
+static bool gemm_own(dtype dt, dtype to, int64_t m, int64_t n, int64_t k, double alpha, mat a, mat b,
+                     double beta, mat c, int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias)
 {
-    return product(ops_rough_products(), dt, m, n, k, alpha, a, b, beta, c, batch, sa, sb, sc, bias, 0, NULL);
+    return product(ops_rough_products(), dt, to, m, n, k, alpha, a, b, beta, c, batch, sa, sb, sc, bias, 0,
+                   NULL);
 }
-bool gen_product(dtype dt, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c, int64_t batch,
-                 int64_t sa, int64_t sb, int64_t sc, const void *bias, int nv, const gemm_epilogue *e)
+bool gen_product(dtype dt, dtype to, int64_t m, int64_t n, int64_t k, mat a, mat b, bool add, mat c,
+                 int64_t batch, int64_t sa, int64_t sb, int64_t sc, const void *bias, int nv,
+                 const gemm_epilogue *e)
 {
     return ops_provider_now() &&
-           product(ops_rough_products(), dt, m, n, k, 1, a, b, add, c, batch, sa, sb, sc, bias, nv, e);
+           product(ops_rough_products(), dt, to, m, n, k, 1, a, b, add, c, batch, sa, sb, sc, bias, nv, e);
 }
 
 /* --- convolutions ------------------------------------------------------------------------------------------------------ */
@@ -114,8 +130,8 @@ static bool conv_forward_own(dtype dt, const conv_geom *g, const void *x, const 
 {
     if (dt == DT_bf16)
         return half_forward(g, x, w, bias, y);
-    if (is_product(g) && product(false, dt, places(g), g->o, g->c, 1, rows_of(x, g->c), cols_of(w, g->c), 0,
-                                 rows_of(y, g->o), 1, 0, 0, 0, bias, 0, NULL))
+    if (is_product(g) && product(false, dt, dt, places(g), g->o, g->c, 1, rows_of(x, g->c), cols_of(w, g->c),
+                                 0, rows_of(y, g->o), 1, 0, 0, 0, bias, 0, NULL))
         return true;
     return corr_forward(gen_isa_host(), dt, g, x, w, bias, y, NULL);
 }
@@ -128,8 +144,8 @@ static bool conv_grad_input_own(dtype dt, const conv_geom *g, const void *dy, co
 {
     if (dt == DT_bf16)
         return half_grad_input(g, dy, w, dx);
-    if (is_product(g) && product(false, dt, places(g), g->c, g->o, 1, rows_of(dy, g->o), rows_of(w, g->c), 0,
-                                 rows_of(dx, g->c), 1, 0, 0, 0, NULL, 0, NULL))
+    if (is_product(g) && product(false, dt, dt, places(g), g->c, g->o, 1, rows_of(dy, g->o), rows_of(w, g->c),
+                                 0, rows_of(dx, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
     return corr_grad_input(gen_isa_host(), dt, g, dy, w, dx);
 }
@@ -137,12 +153,12 @@ static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, co
 {
     if (dt == DT_bf16)
         return half_grad_weight(g, x, dy, dw);
-    if (is_product(g) && product(false, dt, g->o, g->c, places(g), 1, cols_of(dy, g->o), rows_of(x, g->c), 0,
-                                 rows_of(dw, g->c), 1, 0, 0, 0, NULL, 0, NULL))
+    if (is_product(g) && product(false, dt, dt, g->o, g->c, places(g), 1, cols_of(dy, g->o), rows_of(x, g->c),
+                                 0, rows_of(dw, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
     int64_t L = g->out[0] * g->out[1] * g->out[2], es = (int64_t)dtype_size(dt), i = 0;
     while (!g->last && is_one(g) && i < g->n && /* image by image */
-           product(false, dt, g->o, g->c, L, 1, rows_of((const char *)dy + i * g->o * L * es, L),
+           product(false, dt, dt, g->o, g->c, L, 1, rows_of((const char *)dy + i * g->o * L * es, L),
                    cols_of((const char *)x + i * g->c * L * es, L), i > 0, rows_of(dw, g->c), 1, 0, 0, 0,
                    NULL, 0, NULL))
         i++;
@@ -155,7 +171,8 @@ static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, co
 static int isa(void) { return (int)gen_isa_host(); }
 
 static const ops_provider own = {
-    "own", gemm_own, conv_forward_own, conv_grad_input_own, conv_grad_weight_own, gen_linear_int8, isa
+    "own",           gemm_own, conv_forward_own, conv_grad_input_own, conv_grad_weight_own,
+    gen_linear_int8, isa,      multiplies_bf16
 };
 
 /* Eager programs call nothing here by name, so this is done when the library is loaded. */
