@@ -8,7 +8,11 @@ gen=""; command -v ninja >/dev/null 2>&1 && gen="-G Ninja"
 cmake --build "$dir" -j"$(nproc)"
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
-"$dir/taper_ctest"
+# A report of undefined behaviour fails the run, also where it only ended a child whose failure somebody expected.
+"$dir/taper_ctest" >"$dir/ctest.log" 2>&1 && rc=0 || rc=$?
+cat "$dir/ctest.log"
+! grep -q "runtime error: " "$dir/ctest.log" || rc=1
+[ $rc = 0 ] || exit $rc
 # Python itself leaks by design, so leaks are only looked for in the C tests.
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 preload=""

@@ -260,12 +260,22 @@ int proc_wait_any(proc **p, int n)
     return which;
 }
 
+/* Under a sanitizer: what it says of a child is not one of the child's failures that callers expect. */
+static void pass_on_reports(const strbuf *err)
+{
+#ifdef __SANITIZE_ADDRESS__
+    if (strstr(strbuf_str(err), "runtime error: "))
+        fprintf(stderr, "%s", strbuf_str(err));
+#endif
+}
+
 void proc_end(proc *p, proc_result *r)
 {
     kill(-p->pid, SIGKILL); /* the child if it still runs, and whatever it started */
     reap(p, true);
     drain(p, OUT, &p->r.out);
     drain(p, ERR, &p->r.err);
+    pass_on_reports(&p->r.err);
     for (int i = 0; i < N_PIPES; i++)
         shut(&p->fd[i]);
     shut(&p->pidfd);

@@ -40,6 +40,8 @@ static inline void lin_set_const(lin *to, symint k)
     to->n = 0;
     to->opaque = false;
     to->ref = 0;
+    to->rest = false;
+    to->by = 0;
     to->of = NULL;
     to->k = k;
 }
