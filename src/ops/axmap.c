@@ -23,7 +23,8 @@ typedef struct job {
     const int64_t *start;
     int head; /* axmap_put: axes before this one have no table */
     red_op op;
-    bool columns; /* axmap_put: threads share the columns of the last axis */
+    bool columns;  /* axmap_put: threads share the columns of the last axis */
+    int64_t parts; /* axmap_put: or the places on the first axis: part i has every parts-th; a power of two */
 } job;
 
 /* Offsets of row r (all axes but the last) in both tensors. */
@@ -159,6 +160,31 @@ static void put_rows(void *arg, int64_t b, int64_t e)
     }
 }
 
+/* Parts [b, e) of the places, each of which looks at all of the first axis: what goes to one place is combined in order. */
+static void put_places(void *arg, int64_t b, int64_t e)
+{
+    const job *j = arg;
+    const int64_t *at = j->m->at[0], n = j->out->size[0];
+    job one = *j;
+    one.head = 1; /* a row of the first axis at a time */
+    for (int64_t part = b; part < e; part++)
+        for (int64_t i = 0; i < n; i++)
+            if ((at[i] & (j->parts - 1)) == part)
+                put_rows(&one, i, i + 1);
+}
+
+/* Are there enough threads, elements and places, and few enough columns, to share the places instead? Into how many parts; 0: no. */
+static int64_t parts_of_places(const axmap *m, const tp_tensor *dst, const tp_tensor *src)
+{
+    int64_t parts = 1, row = src->numel / src->size[0];
+    while (parts < pool_threads())
+        parts *= 2;
+    bool wide = src->size[src->ndim - 1] >= 64 * parts; /* threads share the columns */
+    return m->at[0] && !wide && parts > 2 && row >= 8 && src->numel >= 32768 && dst->size[0] >= 4 * parts
+               ? parts
+               : 0;
+}
+
 void axmap_put(const axmap *m, red_op op, tp_tensor *dst, const tp_tensor *src)
 {
     job j = { .m = m, .out = src, .in = dst, .op = op };
@@ -175,7 +201,10 @@ void axmap_put(const axmap *m, red_op op, tp_tensor *dst, const tp_tensor *src)
     int64_t *t = last_table(m, src, dst, &j.run);
     j.last = t;
     j.columns = j.head == 0 && last > 0 && !m->at[last];
-    if (j.columns)
+    if (j.columns && (j.parts = parts_of_places(m, dst, src))) {
+        j.columns = false;
+        pool_each(j.parts, put_places, &j);
+    } else if (j.columns)
         pool_for(src->size[last], MAX(64, 32768 / (src->numel / src->size[last])), put_rows, &j);
     else
         pool_for(rows, MAX(1, 32768 / (src->numel / rows)), put_rows, &j);

@@ -164,6 +164,25 @@ def test_scatters_share_other_dimensions():
     assert hot.shape == (50, 10, 41) and hot.sum().item() == 500 and hot.argmax(-1).flatten().tolist() == r.tolist()
 
 
+def test_rows_by_index_do_not_depend_on_threads():
+    taper.manual_seed(3)
+    was = taper.get_num_threads()
+    for places, shape in ((4000, (9000, 8)), (50, (2000, 33)), (64, (700, 3, 20)), (5, (9000, 8)), (300, (300, 600))):
+        at = taper.randint(0, places, shape[:1])
+        rows, to = taper.randn(shape), taper.randn(places, *shape[1:])
+        want, exact = None, to.double().clone()
+        for i, k in enumerate(at.tolist()):
+            exact[k] += rows[i]
+        for n in (1, 2, 3, 8, 16):
+            taper.set_num_threads(n)
+            got = [to.index_add(0, at, rows), to.index_copy(0, at, rows), to.index_reduce(0, at, rows, "amax"), to.clone()]
+            got[3][at] = rows
+            want = want or got
+            assert all(taper.equal(a, b) for a, b in zip(got, want)), (places, shape, n)
+        taper.set_num_threads(was)
+        assert taper.allclose(want[0].double(), exact, atol=1e-3), (places, shape)
+
+
 def test_products_and_norms_beyond_the_short_way():
     taper.manual_seed(1)
     near = 1 + taper.randn(600, 40) * 1e-2
