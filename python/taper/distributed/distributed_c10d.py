@@ -10,6 +10,7 @@ import threading as _threading
 
 from .. import _C
 from . import _mpi, _objects
+from ._store import FileStore, HashStore, PrefixStore, Store, TCPStore  # noqa: F401
 
 default_pg_timeout = _datetime.timedelta(minutes=30)
 default_pg_nccl_timeout = _datetime.timedelta(minutes=10)
@@ -29,6 +30,10 @@ class DistNetworkError(DistError):
 
 class DistStoreError(DistError):
     """A key did not come in time."""
+
+
+class DistQueueEmptyError(DistStoreError):
+    """A queue of a store is empty."""
 
 
 _C._comm_setup(DistBackendError, _os.path.dirname(_os.path.dirname(_os.path.abspath(__file__))) + _os.sep)
@@ -237,10 +242,12 @@ def _need(name):
     return v
 
 
-def _key(init_method, store):
+def _key(init_method, store, rank):
     """A name for the job that its ranks agree on."""
     if store is not None:
-        return "s" + _hashlib.sha256(store._identity().encode()).hexdigest()[:16]
+        if rank == 0:
+            store.set(f"taper/job/{_epoch}", _os.urandom(12).hex())
+        return "s" + store.get(f"taper/job/{_epoch}").decode()
     run = _os.environ.get("TAPER_RUN_ID") or _os.environ.get("TORCHELASTIC_RUN_ID") or ""
     if init_method in (None, "env://"):
         what = f"{_os.environ.get('MASTER_ADDR', '')}:{_os.environ.get('MASTER_PORT', '')}:{run}:{_os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
@@ -293,7 +300,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
             _need("MASTER_PORT")
         if rank >= world_size:
             raise ValueError(f"rank {rank} of a world of {world_size}")
-        key = f"p{_os.getpid()}-{_epoch}" if world_size == 1 else _key(init_method, store)
+        key = f"p{_os.getpid()}-{_epoch}" if world_size == 1 else _key(init_method, store, rank)
         rank_, size_ = _C._comm_open("shm", key, None, rank, world_size, ms)
     _rank, _size, _pid = rank_, size_, _os.getpid()
     _epoch += 1
@@ -983,71 +990,57 @@ def recv_object_list(object_list, src=None, group=None, device=None, group_src=N
     return at
 
 
-# --- stores
-class Store:
-    """Values by name, of this process."""
-
-    def __init__(self, *args, **kwargs):
-        self._values, self._args = {}, args
-
-    def _identity(self):
-        return f"{type(self).__name__}{self._args[:2]}"
-
-    def set(self, key, value):
-        self._values[key] = value if isinstance(value, bytes) else str(value).encode()
-
-    def get(self, key):
-        return self._values[key]
-
-    def add(self, key, amount):
-        n = int(self._values.get(key, b"0")) + amount
-        self._values[key] = str(n).encode()
-        return n
-
-    def check(self, keys):
-        return all(k in self._values for k in keys)
-
-    def delete_key(self, key):
-        return self._values.pop(key, None) is not None
-
-    def wait(self, keys, timeout=None):
-        for k in keys:
-            if k not in self._values:
-                raise RuntimeError(f"the key {k!r} is not set, and there is no other process that could set it")
-
-    def num_keys(self):
-        return len(self._values)
+class DebugLevel(_enum.Enum):
+    OFF, INFO, DETAIL = range(3)
 
 
-class HashStore(Store):
-    pass
-
-
-class _NamedStore(Store):
-    """Its address names the job for init_process_group; values stay in this process."""
-
-
-class FileStore(_NamedStore):
-    def __init__(self, file_name, world_size=-1):
-        super().__init__(_os.path.abspath(file_name))
-        self.path = file_name
-
-
-class TCPStore(_NamedStore):
-    def __init__(self, host_name, port, world_size=None, is_master=False, timeout=None, wait_for_workers=True, multi_tenant=False, use_libuv=True, **kwargs):
-        super().__init__(host_name, port)
-        self.host, self.port = host_name, port
-
-
-class PrefixStore(_NamedStore):
-    def __init__(self, prefix, store):
-        super().__init__(prefix, store._identity())
-        self.underlying_store = store
+_debug = DebugLevel[_os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()] if _os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper() in DebugLevel.__members__ else DebugLevel.OFF
 
 
 def set_debug_level(level):
-    """The watchdog is always on."""
+    """Kept for programs that ask; the watchdog is always on."""
+    global _debug
+    _debug = DebugLevel(level)
 
 
 def get_debug_level():
-    return 0
+    return _debug
+
+
+def set_debug_level_from_env():
+    text = _os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+    if text not in DebugLevel.__members__:
+        raise ValueError(f"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL, not {text}")
+    set_debug_level(DebugLevel[text])
+
+
+def get_pg_count():
+    """How many groups this process has made."""
+    return ProcessGroup._count
+
+
+def get_default_backend_for_device(device):
+    import taper
+    kind = device.type if isinstance(device, taper.device) else str(device).split(":")[0]
+    if kind not in Backend.default_device_backend_map:
+        raise ValueError(f"Default backend not registered for device : {device}")
+    return Backend.default_device_backend_map[kind]
+
+
+def supports_complex(reduceOp):
+    return reduceOp in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PREMUL_SUM)
+
+
+def breakpoint(rank=0, skip=0):
+    """pdb on one rank; the others wait for it."""
+    if get_rank() == rank:
+        import pdb
+        pdb.set_trace()
+    barrier()
+
+
+def __getattr__(name):
+    if name in ("GradBucket", "Reducer"):
+        from ..nn.parallel import distributed
+        return getattr(distributed, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
