@@ -1,10 +1,11 @@
 """Collectives and data-parallel training over several processes.
 
-    python bench/distributed.py [--ranks 2] [--only all_reduce,steps,scaling]
+    python bench/distributed.py [--ranks 2] [--only all_reduce,model,steps,scaling]
 
 all_reduce: microseconds of taper.distributed over shared memory and over MPI, beside bare MPI_Allreduce (compiled with mpicc here) and
 PyTorch's gloo where they are found, 1 KB to 64 MB. steps: milliseconds of a training step of the small models, alone and under
-DistributedDataParallel, Taper eager and compiled, and PyTorch. scaling: the same work a rank on 1, 2, 4, 8 ranks of --threads
+DistributedDataParallel, Taper eager and compiled, and PyTorch. model: the alpha-beta model of all_reduce fitted to this machine, and what it says of
+more ranks, also for a network of --alpha microseconds and --gbits. scaling: the same work a rank on 1, 2, 4, 8 ranks of --threads
 threads. Best of many everywhere; children print JSON.
 """
 import argparse
@@ -18,6 +19,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PAPER = (2, 8, 64, 256, 1024)
 SIZES = [1 << k for k in (10, 13, 16, 19, 22, 24, 26)]  # bytes
 BARE = r"""
 #include <mpi.h>
@@ -142,6 +144,38 @@ def bare(n):
     return {r["bytes"]: r["us"] for r in map(json.loads, p.stdout.splitlines())}
 
 
+# --- on paper
+def fitted(rows, n):
+    """alpha and beta, microseconds a message and a byte, of `rows` {bytes: microseconds} on n ranks: least squares of relative errors, and the largest.
+    What is fitted is a ring: 2 (n - 1) messages of 1/n of the bytes, one after the other."""
+    a, b = [2 * (n - 1) / t for t in rows.values()], [2 * (n - 1) / n * m / t for m, t in rows.items()]
+    aa, ab, bb = sum(x * x for x in a), sum(x * y for x, y in zip(a, b)), sum(x * x for x in b)
+    det = aa * bb - ab * ab
+    alpha, beta = (sum(a) * bb - sum(b) * ab) / det, (sum(b) * aa - sum(a) * ab) / det
+    return alpha, beta, max(abs(alpha * x + beta * y - 1) for x, y in zip(a, b))
+
+
+def on_paper(alpha, beta, p, size):
+    """Microseconds of an all-reduce on p ranks, and how: a ring, or halves that are exchanged and doubled again (p a power of two)."""
+    import math
+    rounds, moved = math.ceil(math.log2(p)), 2 * (p - 1) / p * size * beta
+    return min((2 * (p - 1) * alpha + moved, "ring"), (2 * rounds * alpha + moved, "halves"), (rounds * (alpha + size * beta), "doubling"))
+
+
+def paper(n, alpha, gbits):
+    links = {}
+    for name, mpi in (("shared memory", False), ("MPI", True)):
+        rows = ranks(n, "all_reduce", mpi=mpi) if not mpi or shutil.which("mpirun") else {}
+        if rows:
+            a, b, worst = fitted(rows, n)
+            links[name] = a, b
+            print(f"{name}, {n} ranks: alpha {a:.3g} us, beta {b * 1e3:.3g} us a KB ({1e-3 / b:.3g} GB/s), relative error of a size at most {worst:.2f}")
+    links[f"network of {alpha:g} us, {gbits:g} Gbit/s"] = alpha, 8e-3 / gbits
+    print("\nmilliseconds of an all-reduce by these numbers")
+    table(["link", "bytes", *[f"{p} ranks" for p in PAPER]],
+          [[link, f"{size:,}", *[f"{t / 1e3:.3g} {how}" for t, how in (on_paper(a, b, p, size) for p in PAPER)]] for link, (a, b) in links.items() for size in (4096, 1 << 22, 1 << 29)])
+
+
 def have_torch():
     return subprocess.run([sys.executable, "-c", "import torch, torch.distributed as d; assert d.is_gloo_available()"], capture_output=True).returncode == 0
 
@@ -159,7 +193,9 @@ def main():
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--times", type=int, default=20)
     p.add_argument("--models", default="gpt,resnet")
-    p.add_argument("--only", default="all_reduce,steps,scaling")
+    p.add_argument("--only", default="all_reduce,model,steps,scaling")
+    p.add_argument("--alpha", type=float, default=5.0)
+    p.add_argument("--gbits", type=float, default=100.0)
     p.add_argument("--child", help=argparse.SUPPRESS)
     p.add_argument("--torch", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
@@ -172,6 +208,8 @@ def main():
         shm, mpi, c, gloo = ranks(n, "all_reduce"), ranks(n, "all_reduce", mpi=True) if shutil.which("mpirun") else {}, bare(n), ranks(n, "all_reduce", torch=True) if torch else {}
         table(["bytes", "shared memory", "MPI", "bare MPI_Allreduce", "MPI / bare", "PyTorch gloo"],
               [[f"{s:,}", shm.get(s), mpi.get(s), c.get(s), mpi[s] / c[s] if s in mpi and s in c else None, gloo.get(s)] for s in SIZES])
+    if "model" in a.only:
+        paper(n, a.alpha, a.gbits)
     if "steps" in a.only:
         print(f"training step, milliseconds: alone, then DistributedDataParallel on {n} ranks of {a.threads} threads with the same batch a rank")
         rows = []

@@ -38,7 +38,6 @@ static void program_free(PyObject *c)
     free(b);
 }
 
-/* Does it fit the type the program was compiled for? Sizes of symbols are looked at by the program. */
 static bool strides_fit(const tp_tensor *type, const dl_tensor *d)
 {
     for (int i = 0; i < type->ndim; i++)
@@ -47,9 +46,11 @@ static bool strides_fit(const tp_tensor *type, const dl_tensor *d)
     return true;
 }
 
+/* Does it fit the type the program was compiled for? Sizes of symbols are looked at by the program; what has other strides or
+ * another dtype is copied. */
 static bool fits(const bridge_program *b, int i, const tp_tensor *type, const dl_tensor *d, tp_err *err)
 {
-    bool ok = dl_dtype(d) == type->dt && d->ndim == type->ndim && d->device.type == DL_cpu;
+    bool ok = d->ndim == type->ndim && d->device.type == DL_cpu;
     for (int k = 0; ok && k < d->ndim; k++)
         ok = sym_is_expr(type->size[k]) || type->size[k] == d->shape[k];
     return ok || err_set(err, ERR_runtime,
@@ -92,7 +93,7 @@ static bool take_tensor(const bridge_program *b, int i, PyObject *o, tp_val *out
     }
     if (!type || !fits(b, i, type, &d, err))
         return type ? false : err_set(err, ERR_runtime, "input %d of a compiled graph is a tensor", i);
-    if (!strides_fit(type, &d)) { /* the kernels were written for other strides */
+    if (out->t->dt != type->dt || !strides_fit(type, &d)) { /* PyTorch's fake of it promised something else */
         tp_tensor *c = tensor_new_strided((dtype)type->dt, type->ndim, out->t->size, type->stride, DEVICE_CPU,
                                           err);
         if (!c || !tensor_copy(c, out->t, err)) {

@@ -1,5 +1,5 @@
 /* comm.h - processes that work together: a job, groups of its ranks, collectives as works that are started and waited for.
- * Knows bytes of the host, dtypes and processes. May not know tensors' owners, graphs or Python.
+ * Knows bytes of the host or of a device, dtypes and processes. May not know tensors' owners, graphs or Python.
  *
  * A job is one process's membership. Ranks of one host share a board (board.h): who is where, who has left, why the job was
  * aborted. A watchdog thread looks at it: a work that waits longer than the time-out, for a rank that is gone, or whose
@@ -9,9 +9,10 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "base/strbuf.h"
+#include "tensor/device.h"
 #include "tensor/dtype.h"
 
-enum { COMM_MAX_RANKS = 256, COMM_WHERE = 120 };
+enum { COMM_MAX_RANKS = 256, COMM_WHERE = 120, COMM_NCCL_ID = 128 };
 
 typedef enum {
 #define COMM(name, in, out, root, reduces) COMM_##name,
@@ -46,9 +47,11 @@ typedef struct comm_call {
     comm_kind kind;
     comm_red op;
     dtype dt;
-    int root;       /* rank in the group: root, or the other side of send and recv; recv: -1 is any */
-    int tag;        /* of send and recv */
-    int64_t n;      /* elements, see comm.def */
+    int root;     /* rank in the group: root, or the other side of send and recv; recv: -1 is any */
+    int tag;      /* of send and recv */
+    int64_t n;    /* elements, see comm.def */
+    tp_device on; /* whose memory in and out are; not the host's: the group has been joined on that device */
+    void *after;  /* private: where the caller's queue of the device was */
     const void *in; /* may be out itself (all_reduce, reduce, broadcast) */
     void *out;
     const int64_t *in_count, *out_count; /* all_to_all: elements to and from each rank; NULL: n each */
@@ -77,6 +80,13 @@ int64_t comm_timeout_ms(const comm_job *j);
  * Groups live as long as the job. */
 comm_group *comm_group_new(comm_job *j, const int *ranks, int n, tp_err *err);
 int comm_group_rank(const comm_group *g);
+/* NCCL: looked for in `folder` (or NULL) where the loader does not find it. One rank makes an id (COMM_NCCL_ID bytes), all ranks of the group join by it. */
+bool comm_nccl_version(const char *folder, int *version, tp_err *err);
+bool comm_nccl_id(const char *folder, char *id, tp_err *err);
+bool comm_group_on(comm_group *g, tp_device on, const char *id, tp_err *err);
+tp_device comm_group_device(const comm_group *g); /* the one it was joined on, or the CPU */
+/* While held, sends and receives are collected: then they start together. Counted. */
+void comm_hold(comm_job *j, bool hold);
 int comm_group_size(const comm_group *g);
 
 /* The buffers belong to the caller and stay until the work is done. counts are copied. */

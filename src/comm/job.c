@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #endif
 #include "comm/job.h"
+#include "comm/nccl.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include <sched.h>
@@ -130,6 +131,12 @@ void comm_wait_acknowledged(comm_job *j)
 }
 
 static void group_free(comm_group *g);
+static void abort_devices(comm_job *j)
+{
+    for (size_t i = 0; i < j->groups.n; i++)
+        if (j->groups.at[i]->on_device)
+            comm_nccl_free(j->groups.at[i]->on_device, true);
+}
 void comm_close(comm_job *j)
 {
     bool aborted = atomic_load(&j->b->aborted) == 2;
@@ -142,6 +149,7 @@ void comm_close(comm_job *j)
     }
     if (aborted) {
         comm_wait_acknowledged(j);
+        abort_devices(j);
     }
     atomic_store(&j->closing, true);
     watch_stop(j);
@@ -237,8 +245,22 @@ fail:
     return NULL;
 }
 
+bool comm_group_on(comm_group *g, tp_device on, const char *id, tp_err *err)
+{
+    if (g->on_device)
+        return err_set(err, ERR_value, "this group has been joined on a device already");
+    g->on_device = comm_nccl_group(on, id, g->n, g->my, clock_ns() + g->j->timeout_ms * 1000000, g->j, err);
+    return g->on_device != NULL;
+}
+tp_device comm_group_device(const comm_group *g)
+{
+    return g->on_device ? comm_nccl_device(g->on_device) : DEVICE_CPU;
+}
+
 static void group_free(comm_group *g)
 {
+    if (g->on_device)
+        comm_nccl_free(g->on_device, false);
     g->j->be->group_free(g->impl);
     munmap(g->led, g->led_bytes);
     free(g->ranks);
@@ -246,6 +268,10 @@ static void group_free(comm_group *g)
 }
 
 /* --- works ---------------------------------------------------------------------------------------------- */
+static bool on_device(const comm_work *w) { return w->c.on.kind != DEV_cpu; }
+static const comm_backend *moves(const comm_work *w) { return on_device(w) ? &comm_nccl : w->g->j->be; }
+static void *moved_by(const comm_work *w) { return on_device(w) ? w->g->on_device : w->g->impl; }
+
 static void write_call(board_call *slot, const board_call *c, uint64_t seq)
 {
     atomic_store(&slot->seq, 0);
@@ -281,6 +307,12 @@ static bool check(const comm_group *g, const comm_call *c, tp_err *err)
         return err_set(err, ERR_value, "rank %d of a group of %d", c->root, g->n);
     if (c->kind == COMM_recv && c->root >= g->n)
         return err_set(err, ERR_value, "rank %d of a group of %d", c->root, g->n);
+    if (c->on.kind != DEV_cpu && (!g->on_device || !device_eq(c->on, comm_nccl_device(g->on_device))))
+        return err_set(err, ERR_value,
+                       "the tensor is on %s:%d, where this group was not joined: call torch.cuda.set_device, "
+                       "or pass device_id=, before "
+                       "init_process_group",
+                       device_name((dev_kind)c->on.kind), c->on.index);
     return !comm_kind_reduces(c->kind) || comm_red_fits(c->dt, c->op, err);
 }
 
@@ -299,9 +331,13 @@ comm_work *comm_start(comm_group *g, const comm_call *c, bool background, tp_err
         abort_error(j, err);
         return NULL;
     }
+    void *after = NULL;
+    if (c->on.kind != DEV_cpu && !(after = comm_nccl_ready(g->on_device, c, err)))
+        return NULL;
     comm_work *w = mem_zalloc(sizeof *w);
     w->g = g;
     w->c = *c;
+    w->c.after = after;
     w->source = -1;
     w->since_ns = clock_ns();
     if (c->in_count || c->out_count) {
@@ -335,8 +371,10 @@ comm_work *comm_start(comm_group *g, const comm_call *c, bool background, tp_err
 static void end_work(comm_job *j, comm_work *w, int state)
 {
     if (w->req)
-        j->be->drop(w->g->impl, w->req);
+        moves(w)->drop(moved_by(w), w->req);
     w->req = NULL;
+    if (w->c.after)
+        comm_nccl_forget(w->g->on_device, w->c.after);
     if (w->seq && state > 0)
         w->g->led->rank[w->g->my].ring[w->seq % BOARD_RING].done = true;
     j->b->rank[j->at.rank].last.done = true;
@@ -357,8 +395,8 @@ static bool has_earlier(comm_job *j, size_t i) /* a collective of the same group
 static int step(comm_job *j, comm_work *w)
 {
     int state = -1;
-    if (w->req || (w->req = j->be->start(w->g->impl, &w->c, &w->err)))
-        state = j->be->test(w->g->impl, w->req, &w->source, &w->err);
+    if (w->req || (!w->refused && (w->req = moves(w)->start(moved_by(w), &w->c, &w->err))))
+        state = moves(w)->test(moved_by(w), w->req, &w->source, &w->err);
     if (state < 0)
         watch_failed(w);
     return state;
@@ -371,18 +409,59 @@ static bool is_bad(const comm_work *w)
     return bad && w->seq >= bad && w->g->name == atomic_load(&b->bad_group);
 }
 
+static bool may_run(comm_job *j, size_t i)
+{
+    return !j->works.at[i]->seq || (!has_earlier(j, i) && !is_bad(j->works.at[i]));
+}
+
+/* What may start on devices starts together: a send and a receive that wait for one another do not wait for each other's turn. */
+static void start_on_devices(comm_job *j)
+{
+    tp_err err = { 0 };
+    work_list now = { 0 };
+    for (size_t i = 0; i < j->works.n; i++)
+        if (on_device(j->works.at[i]) && !j->works.at[i]->req && may_run(j, i))
+            vec_push(&now, j->works.at[i]);
+    bool ok = !now.n || comm_nccl_begin(&err);
+    for (size_t i = 0; i < now.n && ok; i++) {
+        now.at[i]->req = comm_nccl.start(now.at[i]->g->on_device, &now.at[i]->c, &now.at[i]->err);
+        now.at[i]->refused = !now.at[i]->req;
+    }
+    if (now.n && ok && !comm_nccl_end(&err))
+        ok = false;
+    for (size_t i = 0; i < now.n && !ok; i++)
+        if (!now.at[i]->refused) {
+            now.at[i]->err = err;
+            now.at[i]->refused = true;
+            if (now.at[i]->req)
+                comm_nccl.drop(now.at[i]->g->on_device, now.at[i]->req);
+            now.at[i]->req = NULL;
+        }
+    vec_free(&now);
+}
+
+void comm_hold(comm_job *j, bool hold)
+{
+    atomic_fetch_add(&j->holding, hold ? 1 : -1);
+    if (hold)
+        return;
+    atomic_fetch_add(&j->background, 1);
+    futex_wake(&j->background);
+}
+
 bool comm_progress(comm_job *j)
 {
     bool ended = false;
     size_t kept = 0;
     pthread_mutex_lock(&j->queue);
-    for (size_t i = 0; i < j->incoming.n; i++)
+    for (size_t i = 0; i < j->incoming.n && !j->holding; i++)
         vec_push(&j->works, j->incoming.at[i]);
-    j->incoming.n = 0;
+    j->incoming.n = j->holding ? j->incoming.n : 0;
     pthread_mutex_unlock(&j->queue);
+    start_on_devices(j);
     for (size_t i = 0; i < j->works.n; i++) {
         comm_work *w = j->works.at[i];
-        int state = w->seq && (has_earlier(j, i) || is_bad(w)) ? 0 : step(j, w);
+        int state = may_run(j, i) ? step(j, w) : 0;
         if (state) {
             end_work(j, w, state);
             j->works.at[i] = NULL;
@@ -419,7 +498,7 @@ bool comm_wait(comm_work *w, int64_t ms, bool *done, tp_err *err)
     comm_job *j = w->g->j;
     int64_t since = clock_ns();
     for (*done = true;;) {
-        uint32_t ended = atomic_load(&j->finished), seen = j->be->mark(w->g->impl);
+        uint32_t ended = atomic_load(&j->finished), seen = moves(w)->mark(moved_by(w));
         if (atomic_load(&w->state))
             break;
         /* What all ranks have given their part to still finishes: the error belongs to the call that cannot. */
@@ -433,7 +512,7 @@ bool comm_wait(comm_work *w, int64_t ms, bool *done, tp_err *err)
             pthread_mutex_unlock(&j->lock);
             int64_t waited = clock_ns() - since;
             if (!atomic_load(&w->state))
-                j->be->idle(w->g->impl, seen, waited);
+                moves(w)->idle(moved_by(w), seen, waited);
         } else
             futex_wait(&j->finished, ended, 1000000);
         if (ms >= 0 && !atomic_load(&w->state) && clock_ns() - since > ms * 1000000) {

@@ -22,7 +22,8 @@ struct comm_job {
     _Atomic uint32_t finished;   /* counts works that ended: waiters sleep on it */
     _Atomic uint32_t background; /* counts works that nobody waits for yet: the worker sleeps on it */
     _Atomic bool closing, acknowledged;
-    int64_t aborted_ns; /* when the watchdog first saw the abort */
+    _Atomic int holding; /* works stay in incoming */
+    int64_t aborted_ns;  /* when the watchdog first saw the abort */
     pthread_t worker, watchdog;
     bool has_worker, has_watchdog;
     comm_link *link; /* to the boards of other hosts; NULL: one host, or not the first rank of this one */
@@ -38,6 +39,7 @@ struct comm_group {
     size_t led_bytes;
     uint64_t seq;
     void *impl;
+    void *on_device; /* of NCCL, or NULL */
 };
 
 struct comm_work {
@@ -46,6 +48,7 @@ struct comm_work {
     uint64_t seq; /* 0: point to point */
     int64_t since_ns, aborted_ns;
     void *req;
+    bool refused; /* by the device's back end, when it was started */
     int64_t *counts;
     _Atomic int state; /* 0 runs, 1 done, -1 failed */
     int source, suspected;

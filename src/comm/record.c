@@ -47,7 +47,11 @@ void comm_record(const comm_work *w)
         return;
     int64_t n = input_elements(w), step = MAX(1, (n + SAMPLES - 1) / SAMPLES);
     size_t size = dtype_rows[w->c.dt].size;
-    const char *p = w->c.in;
+    tp_err err = { 0 };
+    char *copy = w->c.on.kind == DEV_cpu ? NULL : mem_alloc((size_t)n * size + 1);
+    if (copy && !device_copy(DEVICE_CPU, copy, w->c.on, w->c.in, n * (int64_t)size, &err))
+        memset(copy, 0xff, (size_t)n * size);
+    const char *p = copy ? copy : w->c.in;
     double sum = 0, most = 0;
     for (int64_t i = 0; i < n; i++) {
         double x = elem_get_f(w->c.dt, p + (size_t)i * size);
@@ -90,5 +94,6 @@ void comm_record(const comm_work *w)
         fclose(f);
     }
     free(path);
+    free(copy);
     strbuf_free(&b);
 }

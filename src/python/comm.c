@@ -139,8 +139,8 @@ static bool take_tensor(PyObject *o, tp_tensor **t)
         return false;
     }
     *t = py_tensor(o);
-    if (tensor_is_fake(*t) || (*t)->storage->flags & ST_device) {
-        PyErr_SetString(PyExc_RuntimeError, "collectives work on tensors in the memory of the CPU");
+    if (tensor_is_fake(*t)) {
+        PyErr_SetString(PyExc_RuntimeError, "collectives need tensors with values");
         return false;
     }
     if (!tensor_is_contiguous(*t)) {
@@ -218,8 +218,11 @@ static PyObject *c_start(PyObject *m, PyObject *args)
     c.root = root;
     c.tag = tag;
     c.dt = in ? tensor_dtype(in) : out ? tensor_dtype(out) : DT_u8;
-    c.in = in ? tensor_host(in) : NULL;
-    c.out = out ? tensor_host(out) : NULL;
+    c.on = in ? tensor_device(in) : out ? tensor_device(out) : comm_group_device(g);
+    if (in && out && !device_eq(c.on, tensor_device(out)))
+        return PyErr_Format(PyExc_RuntimeError, "the tensors of a collective are on one device");
+    c.in = in ? tensor_data(in) : NULL;
+    c.out = out ? tensor_data(out) : NULL;
     if (pic != Py_None) {
         int n = comm_group_size(g);
         counts = mem_alloc(2 * (size_t)n * sizeof *counts);
@@ -314,6 +317,47 @@ static PyObject *c_group(PyObject *m, PyObject *ranks)
     Py_END_ALLOW_THREADS;
     return g ? PyLong_FromVoidPtr(g) : raise_error(&err);
 }
+static PyObject *c_group_on(PyObject *m, PyObject *args)
+{
+    tp_err err = { 0 };
+    Py_ssize_t group, nid;
+    int index;
+    const char *id;
+    bool ok;
+    if (no_job() || !PyArg_ParseTuple(args, "niy#", &group, &index, &id, &nid))
+        return NULL;
+    if (nid != COMM_NCCL_ID)
+        return PyErr_Format(PyExc_ValueError, "an id of NCCL has %d bytes", (int)COMM_NCCL_ID);
+    Py_BEGIN_ALLOW_THREADS;
+    ok = comm_group_on((comm_group *)group, (tp_device){ DEV_cuda, (int8_t)index }, id, &err);
+    Py_END_ALLOW_THREADS;
+    return ok ? Py_NewRef(Py_None) : raise_error(&err);
+}
+static PyObject *c_nccl_id(PyObject *m, PyObject *folder)
+{
+    tp_err err = { 0 };
+    char id[COMM_NCCL_ID];
+    const char *at = folder == Py_None ? NULL : PyUnicode_AsUTF8(folder);
+    if (PyErr_Occurred())
+        return NULL;
+    return comm_nccl_id(at, id, &err) ? PyBytes_FromStringAndSize(id, sizeof id) : py_raise(&err);
+}
+static PyObject *c_nccl_version(PyObject *m, PyObject *folder)
+{
+    tp_err err = { 0 };
+    int version;
+    const char *at = folder == Py_None ? NULL : PyUnicode_AsUTF8(folder);
+    if (PyErr_Occurred())
+        return NULL;
+    return comm_nccl_version(at, &version, &err) ? PyLong_FromLong(version) : py_raise(&err);
+}
+static PyObject *c_hold(PyObject *m, PyObject *on)
+{
+    if (no_job())
+        return NULL;
+    comm_hold(job, on == Py_True);
+    Py_RETURN_NONE;
+}
 static PyObject *c_listen(PyObject *m, PyObject *unused)
 {
     comm_job *j = job;
@@ -378,6 +422,13 @@ static PyMethodDef functions[] = {
       "_comm_open(backend, key, shim, rank, size, timeout_ms) -> (rank, size)" },
     { "_comm_close", c_close, METH_NOARGS, "leaves the job" },
     { "_comm_group", c_group, METH_O, "_comm_group(ranks) -> number of a new group" },
+    { "_comm_group_on", c_group_on, METH_VARARGS,
+      "_comm_group_on(group, index, id): all ranks join NCCL on a CUDA device" },
+    { "_comm_nccl_id", c_nccl_id, METH_O,
+      "_comm_nccl_id(folder of the library or None) -> bytes, of one rank for all" },
+    { "_comm_nccl_version", c_nccl_version, METH_O,
+      "_comm_nccl_version(folder of the library or None) -> its number" },
+    { "_comm_hold", c_hold, METH_O, "_comm_hold(bool): sends and receives are collected" },
     { "_comm_start", c_start, METH_VARARGS, "starts a call; waits for it unless it is for the background" },
     { "_comm_listen", c_listen, METH_NOARGS, "blocks; 1: a stack is wanted, 2: end the process, 0: closed" },
     { "_comm_stack", c_stack, METH_O, "_comm_stack(text): where this rank is" },

@@ -32,9 +32,8 @@ static bool cpu_fill(tp_device d, void *p, uint8_t byte, int64_t nbytes, tp_err 
 static bool cpu_sync(tp_device d, tp_err *err) { return pool_sync(err); }
 static int one(void) { return 1; }
 static int no_index(void) { return -1; }
-static const device_ops cpu = {
-    "cpu", true, cpu_alloc, cpu_free, cpu_copy, cpu_fill, cpu_sync, one, no_index
-};
+static const device_ops cpu = { "cpu",    true,     cpu_alloc, cpu_free, cpu_copy,
+                                cpu_fill, cpu_sync, one,       no_index, NULL };
 
 /* --- meta: nothing is there to allocate, so nothing has to be copied ----------------------------------------------- */
 static void meta_free(tp_device d, void *p, int64_t nbytes) {}
@@ -45,7 +44,7 @@ static bool meta_copy(tp_device to, void *dst, tp_device from, const void *src, 
 static bool meta_fill(tp_device d, void *p, uint8_t byte, int64_t nbytes, tp_err *err) { return true; }
 static bool meta_sync(tp_device d, tp_err *err) { return true; }
 static const device_ops meta = { "meta",    false,     NULL, meta_free, meta_copy,
-                                 meta_fill, meta_sync, one,  no_index };
+                                 meta_fill, meta_sync, one,  no_index,  NULL };
 
 /* --- not in this build --------------------------------------------------------------------------------------------- */
 static bool absent(tp_device d, tp_err *err)
@@ -68,7 +67,7 @@ static bool absent_fill(tp_device d, void *p, uint8_t byte, int64_t nbytes, tp_e
 }
 static int none(void) { return 0; }
 static const device_ops missing = { "cuda",      false,  absent_alloc, meta_free, absent_copy,
-                                    absent_fill, absent, none,         no_index };
+                                    absent_fill, absent, none,         no_index,  NULL };
 
 /* --- the table ----------------------------------------------------------------------------------------------------- */
 const device_ops *device_table[DEV_COUNT] = { [DEV_cpu] = &cpu, [DEV_cuda] = &missing, [DEV_meta] = &meta };

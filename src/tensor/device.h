@@ -21,6 +21,18 @@ void device_print(strbuf *b, tp_device d);                     /* cpu, cuda:0 */
 
 /* Work on a device's memory may be queued: alloc, free, copy and fill keep the order of its current queue, and a copy to the
  * host has happened when it returns. */
+typedef struct
+    device_queues { /* of one's own beside the current one, for libraries that give a device work */
+    void *(*make)(tp_device d, tp_err *err); /* as the device's driver calls it */
+    void (*free)(tp_device d, void *queue);
+    void *(*mark)(tp_device d, void *queue,
+                  tp_err *err); /* behind what it has been given; NULL: the current queue */
+    bool (*follow)(tp_device d, void *queue, void *mark,
+                   tp_err *err);                          /* what it is given next waits for the mark */
+    int (*reached)(tp_device d, void *mark, tp_err *err); /* 1 yes, 0 not yet, -1 failed */
+    void (*drop)(tp_device d, void *mark);
+} device_queues;
+
 typedef struct device_ops {
     const char *name;
     bool host; /* this process reads and writes its bytes at their addresses */
@@ -33,8 +45,9 @@ typedef struct device_ops {
     bool (*fill)(tp_device d, void *p, uint8_t byte, int64_t nbytes, tp_err *err);
     /* Waits until the device has done what it was given. False with what went wrong on it since the last time. */
     bool (*sync)(tp_device d, tp_err *err);
-    int (*count)(void);   /* devices of this kind, 0 where there are none */
-    int (*current)(void); /* the index that -1 means; -1 where indices mean nothing */
+    int (*count)(void);          /* devices of this kind, 0 where there are none */
+    int (*current)(void);        /* the index that -1 means; -1 where indices mean nothing */
+    const device_queues *queues; /* NULL: it has none */
 } device_ops;
 
 extern const device_ops

@@ -14,6 +14,7 @@ enum {
     NO_DEVICE = 100,
     INVALID_PTX = 218,
     NOT_FOUND = 500,
+    NOT_READY = 600,
     LAUNCH_FAILED = 719
 };
 enum { MAX_BLOCKS = 1024 };
@@ -211,30 +212,53 @@ API int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void *q)
     return queued(q, (work){ .to = (void *)(uintptr_t)p, .byte = v, .n = n });
 }
 
-API int cuStreamCreate(void **q, unsigned flags) { return *q = malloc(1), OK; }
-API int cuStreamDestroy_v2(void *q) { return free(q), OK; }
+/* A queue is busy while another library works on what it was given (tests/gpu/fake_nccl.c); the first queue, NULL, never is. */
+typedef struct queue {
+    _Atomic long begun, ended;
+} queue;
+typedef struct event {
+    double ms;
+    queue *q;
+    long until; /* so much of the queue's work comes before */
+} event;
+API void fake_cuda_begin(void *q) { ((queue *)q)->begun++; }
+API void fake_cuda_end(void *q) { ((queue *)q)->ended++; }
+static int reached(queue *q, long until, bool wait)
+{
+    while (q && q->ended < until) {
+        if (!wait)
+            return NOT_READY;
+        nanosleep(&(struct timespec){ 0, 100000 }, NULL);
+    }
+    return sticky;
+}
+API int cuStreamCreate(void **q, unsigned flags) { return *q = calloc(1, sizeof(queue)), OK; }
+API int cuStreamDestroy_v2(void *q) { return OK; } /* events may still name it */
 API int cuStreamSynchronize(void *q)
 {
     if (now && now->queue == q)
         return now->broken = true, INVALID;
-    return sticky;
+    return reached(q, q ? ((queue *)q)->begun : 0, true);
 }
-API int cuStreamQuery(void *q) { return sticky; }
-API int cuEventQuery(void *e) { return sticky; }
-API int cuStreamWaitEvent(void *q, void *e, unsigned flags) { return sticky; }
-API int cuEventCreate(void **e, unsigned flags) { return *e = calloc(1, sizeof(double)), OK; }
+API int cuStreamQuery(void *q) { return reached(q, q ? ((queue *)q)->begun : 0, false); }
+API int cuEventQuery(void *e) { return reached(((event *)e)->q, ((event *)e)->until, false); }
+API int cuStreamWaitEvent(void *q, void *e, unsigned flags)
+{
+    return reached(((event *)e)->q, ((event *)e)->until, true); /* this process waits for its queue */
+}
+API int cuEventCreate(void **e, unsigned flags) { return *e = calloc(1, sizeof(event)), OK; }
 API int cuEventDestroy_v2(void *e) { return free(e), OK; }
 API int cuEventRecord(void *e, void *q)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    *(double *)e = (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+    *(event *)e = (event){ (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6, q, q ? ((queue *)q)->begun : 0 };
     return sticky;
 }
-API int cuEventSynchronize(void *e) { return sticky; }
+API int cuEventSynchronize(void *e) { return reached(((event *)e)->q, ((event *)e)->until, true); }
 API int cuEventElapsedTime(float *ms, void *a, void *b)
 {
-    return *ms = (float)(*(double *)b - *(double *)a), OK;
+    return *ms = (float)(((event *)b)->ms - ((event *)a)->ms), OK;
 }
 
 typedef struct function {

@@ -81,6 +81,83 @@ except ValueError as e:
     print(r, str(e)[:60]) if r == 0 else None
 '''
 
+SHARED = r'''
+import sys
+if "torch" in sys.argv:
+    import torch, torch.distributed as dist
+    import torch.distributed.nn.functional as nnf, torch.distributed._functional_collectives as fc
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as hooks
+else:
+    import taper as torch, taper.distributed as dist
+    import taper.distributed.nn.functional as nnf, taper.distributed._functional_collectives as fc
+    from taper.distributed.algorithms.ddp_comm_hooks import default_hooks as hooks
+import datetime, os, tempfile, threading, time
+dist.init_process_group("gloo")
+r, n = dist.get_rank(), dist.get_world_size()
+def show(label, f):
+    try:
+        v = f()
+    except Exception as e:
+        v = type(e).__name__
+    got = [None] * n
+    dist.all_gather_object(got, repr(v).replace("taper", "torch"))
+    if r == 0:
+        print(label, got)
+# stores
+second = datetime.timedelta(seconds=20)
+box = [None]
+if r == 0:
+    tcp = dist.TCPStore("127.0.0.1", 0, None, True, timeout=second, wait_for_workers=False)
+    box = [(tcp.port, os.path.join(tempfile.mkdtemp(), "store"))]
+dist.broadcast_object_list(box, src=0)
+if r:
+    tcp = dist.TCPStore("127.0.0.1", box[0][0], None, False, timeout=second, wait_for_workers=False)
+for name, s in (("tcp", tcp), ("file", dist.FileStore(box[0][1], n)), ("prefix", dist.PrefixStore("a", tcp)), ("twice", dist.PrefixStore("b", dist.PrefixStore("c", tcp)))):
+    dist.barrier()
+    if r == 0:
+        time.sleep(0.05)  # the others wait for it
+        s.set("first", "by 0")
+    show(name + " get", lambda: s.get("first"))
+    show(name + " add", lambda: (s.add("count", r + 1) > 0, dist.barrier(), s.add("count", 0)))
+    show(name + " set", lambda: (s.set(f"of {r}", bytes([r, 255])), dist.barrier(), [s.get(f"of {i}") for i in range(n)]))
+    show(name + " check", lambda: (s.check(["first", "count"]), s.check(["first", "never"]), s.wait(["first"])))
+    show(name + " compare", lambda: (s.compare_set("c", "", "x") if r == 0 else None, dist.barrier(), s.compare_set("c", "y", "z"), s.compare_set("c", "x", "x")) if name != "file" else None)
+    def late():
+        try:
+            s.wait(["never"], datetime.timedelta(milliseconds=60))
+        except RuntimeError:
+            return "late"
+    show(name + " late", late)
+    show(name + " delete", lambda: (dist.barrier(), s.delete_key("first") if r == 0 else True, dist.barrier(), s.check(["first"])))
+h = dist.HashStore()
+threading.Timer(0.05, lambda: h.set("k", "v")).start()
+show("hash", lambda: (h.get("k"), h.add("n", 5), h.add("n", -2), h.num_keys()))
+# gradients through collectives, permutations
+x = (torch.arange(2. * n) + r).requires_grad_()
+def through(y):
+    x.grad = None
+    (y * (r + 1)).sum().backward()
+    return y.tolist(), x.grad.tolist()
+show("reduce_scatter", lambda: through(nnf.reduce_scatter(torch.empty(2), list(x.chunk(n)))))
+show("all_to_all_single", lambda: through(nnf.all_to_all_single(torch.empty(2 * n), x)))
+show("permute", lambda: fc.permute_tensor(torch.arange(3) + r * 10, [(i + 1) % n for i in range(n)], list(range(n))).tolist())
+# hooks of DistributedDataParallel
+for hook in ("none", "allreduce_hook", "fp16_compress_hook", "fp16_compress_wrapper"):
+    torch.manual_seed(0)
+    m = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        m.weight.copy_(torch.arange(6.).view(2, 3) / 4)
+    m = torch.nn.parallel.DistributedDataParallel(m)
+    if hook != "none":
+        f = getattr(hooks, hook)
+        m.register_comm_hook(None, f(hooks.allreduce_hook) if "wrapper" in hook else f)
+    m(torch.arange(6.).view(2, 3) / 8 + r).square().sum().backward()
+    show(hook, lambda: [round(v, 4) for v in m.module.weight.grad.flatten().tolist()])
+show("names", lambda: (dist.get_debug_level().name, dist.get_default_backend_for_device("cpu"), dist.supports_complex(dist.ReduceOp.MAX), isinstance(m, torch.nn.Module)))
+dist.barrier()
+dist.destroy_process_group()
+'''
+
 
 def _free_port():
     with socket.socket() as s:
@@ -114,3 +191,7 @@ def test_calls():
 
 def test_data_parallel():
     _same(test_ddp.PROGRAM)
+
+
+def test_stores_hooks_and_functions_with_gradients():
+    _same(SHARED)

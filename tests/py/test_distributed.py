@@ -263,6 +263,71 @@ def test_damaged_objects_are_refused():
         _objects.decode(b"P" + b"cos\nsystem\n")
 
 
+def test_a_store_outlives_garbage():
+    import datetime
+    import socket
+    import taper.distributed as dist
+    store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    for garbage in (b"", b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 64, b"\1\0\0\0\4\0\0\0\xff\xff\xff\xff", b"\2\0\0\0\7\0\0\0abc", b"\0" * 8,
+                    b"\2\0\0\0\x0e\0\0\0\3\0\0\0add\3\0\0\0abc"):
+        with socket.create_connection(("127.0.0.1", store.port)) as s:
+            s.sendall(garbage)
+            s.shutdown(socket.SHUT_WR)
+            try:
+                s.recv(100)
+            except ConnectionResetError:
+                pass
+    other = dist.TCPStore("127.0.0.1", store.port, None, False, wait_for_workers=False)
+    other.set("k", b"v")
+    assert store.get("k") == b"v" and store.add("n", 2) == 2 and store.num_keys() == 2
+    with _raises(dist.DistStoreError, "never"):
+        other.wait(["never"], datetime.timedelta(milliseconds=1))
+    with _raises(dist.DistNetworkError, "is_master=True"):
+        dist.TCPStore("127.0.0.1", 1, None, False, datetime.timedelta(milliseconds=1))
+    with _raises(dist.DistNetworkError, "listen"):
+        dist.TCPStore("127.0.0.1", store.port, None, True, wait_for_workers=False)
+
+
+HELPERS = r'''
+import taper, taper.distributed as dist
+from taper.distributed import collective_utils as cu, utils
+from taper.distributed.algorithms.ddp_comm_hooks import default_hooks as hooks
+import os
+r, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+store = dist.FileStore(os.path.join(os.path.dirname(os.path.abspath(__file__)), "store"), n)
+dist.init_process_group("gloo", store=store, rank=r, world_size=n)
+m = taper.nn.Sequential(taper.nn.Linear(2, 2), taper.nn.BatchNorm1d(2))
+utils._sync_module_states(m, None)
+x = [None] * n
+dist.all_gather_object(x, [t.tolist() for t in m.state_dict().values()])
+assert all(v == x[0] for v in x)
+utils._verify_param_shape_across_processes(None, m.parameters())
+for f, said in ((lambda: utils._verify_param_shape_across_processes(None, [taper.ones(r + 1)]), "on rank 1"),
+                (lambda: cu.broadcast(lambda: 1 // (r - 1), rank=1), "rank 1 (ZeroDivisionError"), (lambda: cu.all_gather(lambda: 1 // r), "rank 0 (ZeroDivisionError")):
+    try:
+        f()
+    except RuntimeError as e:
+        assert said in str(e), e
+    else:
+        raise SystemExit(f"no error: {said}")
+assert cu.all_gather(lambda: r * r) == [i * i for i in range(n)] and cu.broadcast(lambda: r + 5, rank=1) == 6
+grads = []
+for hook in (None, hooks.bf16_compress_hook, hooks.bf16_compress_wrapper(hooks.allreduce_hook)):
+    taper.manual_seed(0)
+    m = taper.nn.parallel.DistributedDataParallel(taper.nn.Linear(4, 3))
+    if hook:
+        m.register_comm_hook(None, hook)
+    m(taper.arange(8.).view(2, 4) + r).square().sum().backward()
+    grads.append(m.module.weight.grad)
+assert grads[1].dtype is taper.float32 and 0 < (grads[1] - grads[0]).abs().max() < 0.02 * grads[0].abs().max() and (grads[1] - grads[2]).abs().max() < 0.02 * grads[0].abs().max()
+dist.destroy_process_group()
+'''
+
+
+def test_helpers_of_programs():
+    ranks.run(3, HELPERS)
+
+
 class _raises:
     def __init__(self, cls, text):
         self.cls, self.text = cls, text

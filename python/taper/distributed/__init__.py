@@ -10,8 +10,8 @@ def __getattr__(name):
     if name in ("DeviceMesh", "init_device_mesh"):
         return getattr(importlib.import_module(f"{__name__}.device_mesh"), name)
     if name in ("fsdp", "tensor", "checkpoint", "device_mesh", "nn", "optim", "rpc", "algorithms", "elastic", "utils", "constants",
-                "_functional_collectives", "_tensor", "_composable", "_shard", "launch", "run", "pipelining", "_symmetric_memory"):
+                "_functional_collectives", "_tensor", "_composable", "_shard", "launch", "run", "pipelining", "_symmetric_memory", "collective_utils"):
         return importlib.import_module(f"{__name__}.{name}")
-    if name in ("_group", "_check"):
+    if name in ("_group", "_check", "GradBucket", "Reducer"):
         return getattr(_c10d, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

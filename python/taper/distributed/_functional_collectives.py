@@ -168,5 +168,16 @@ def all_to_all_single(self, output_split_sizes=None, input_split_sizes=None, gro
 all_to_all_single_autograd = all_to_all_single
 
 
+def permute_tensor(self, src_dst, group=None, tag=""):
+    """The tensor of rank s for each s with src_dst[s] == this rank."""
+    name, size = _named(group)
+    if len(src_dst) != size or sorted(src_dst) != list(range(size)):
+        raise ValueError(f"src_dst is a list of the {size} ranks of the group in some order, not {src_dst}")
+    me, rows = _group(name).rank(), self.numel()
+    flat = self.contiguous().view(-1)
+    got = _all_to_all(flat, [rows if to == me else 0 for to in src_dst], [rows if r == src_dst[me] else 0 for r in range(size)], name)
+    return wait_tensor(got).view(self.shape)
+
+
 class AsyncCollectiveTensor(taper.Tensor):
     """Results here are plain tensors that were waited for; no object is of this class."""

@@ -1,6 +1,6 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""What is refused by name."""
 from .._absent import fill as _fill
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+_fill(globals(), "ranks do not read the memory of one another's devices; use collectives",
       classes="",
       functions="enable_symm_mem_for_group")

@@ -1,5 +1,5 @@
 """Process groups and collectives, with PyTorch's names, over src/comm/: MPI where the program was started by mpirun, shared
-memory between the processes of one machine otherwise. "gloo" means whichever of the two there is."""
+memory between the processes of one machine otherwise. "gloo" means whichever of the two there is; "nccl" adds NCCL for tensors on GPUs."""
 import atexit as _atexit
 import datetime as _datetime
 import enum as _enum
@@ -10,6 +10,7 @@ import threading as _threading
 
 from .. import _C
 from . import _mpi, _objects
+from ._store import FileStore, HashStore, PrefixStore, Store, TCPStore  # noqa: F401
 
 default_pg_timeout = _datetime.timedelta(minutes=30)
 default_pg_nccl_timeout = _datetime.timedelta(minutes=10)
@@ -29,6 +30,10 @@ class DistNetworkError(DistError):
 
 class DistStoreError(DistError):
     """A key did not come in time."""
+
+
+class DistQueueEmptyError(DistStoreError):
+    """A queue of a store is empty."""
 
 
 _C._comm_setup(DistBackendError, _os.path.dirname(_os.path.dirname(_os.path.abspath(__file__))) + _os.sep)
@@ -54,11 +59,29 @@ def is_gloo_available():
     return True
 
 
+def _nccl_folder():
+    """Where the package nvidia-nccl has its library, or None."""
+    import importlib.util
+    try:
+        spec = importlib.util.find_spec("nvidia.nccl")
+    except ModuleNotFoundError:
+        return None
+    at = [_os.path.join(p, "lib") for p in (spec.submodule_search_locations if spec else ())]
+    return next((p for p in at if _os.path.isdir(p)), None)
+
+
 def is_nccl_available():
+    try:
+        return _C._comm_nccl_version(_nccl_folder()) > 0
+    except RuntimeError:
+        return False
+
+
+def is_ucc_available():
     return False
 
 
-is_ucc_available = is_xccl_available = is_nccl_available
+is_xccl_available = is_ucc_available
 
 
 def is_torchelastic_launched():
@@ -66,7 +89,8 @@ def is_torchelastic_launched():
 
 
 def is_backend_available(backend):
-    return backend.lower() in ("gloo", "mpi", "shm") and (backend.lower() != "mpi" or is_mpi_available())
+    there = {"gloo": is_gloo_available, "shm": is_gloo_available, "mpi": is_mpi_available, "nccl": is_nccl_available}
+    return backend.lower() in there and there[backend.lower()]()
 
 
 class ReduceOp(_enum.Enum):
@@ -173,6 +197,7 @@ class ProcessGroup:
     def __init__(self, ranks, backend, handle, desc=None):
         self._ranks, self._backend, self._handle = list(ranks), backend, handle
         self._rank = self._ranks.index(_rank) if _rank in self._ranks else -1
+        self._device = None  # joined by NCCL
         self.group_name = str(ProcessGroup._count)
         self.group_desc = desc or ("default_pg" if ProcessGroup._count == 0 else "undefined")
         ProcessGroup._count += 1
@@ -237,10 +262,12 @@ def _need(name):
     return v
 
 
-def _key(init_method, store):
+def _key(init_method, store, rank):
     """A name for the job that its ranks agree on."""
     if store is not None:
-        return "s" + _hashlib.sha256(store._identity().encode()).hexdigest()[:16]
+        if rank == 0:
+            store.set(f"taper/job/{_epoch}", _os.urandom(12).hex())
+        return "s" + store.get(f"taper/job/{_epoch}").decode()
     run = _os.environ.get("TAPER_RUN_ID") or _os.environ.get("TORCHELASTIC_RUN_ID") or ""
     if init_method in (None, "env://"):
         what = f"{_os.environ.get('MASTER_ADDR', '')}:{_os.environ.get('MASTER_PORT', '')}:{run}:{_os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
@@ -255,15 +282,35 @@ _epoch = 0  # groups of this process before: a program may join, leave and join 
 
 
 def _backend_name(backend):
+    """(the name of a group with this back end, does NCCL take its tensors on GPUs)"""
     text = str(backend or "gloo").lower()
-    if ":" in text:
-        parts = dict(p.split(":") for p in text.split(","))
-        text = parts.get("cpu") or next(iter(parts.values()))
-    if text not in ("gloo", "mpi", "nccl", "shm", "ucc", "xccl", "fake"):
-        raise ValueError(f"Invalid backend: '{text}'")
-    if text in ("nccl", "ucc", "xccl"):
-        raise RuntimeError(f"Distributed package doesn't have {text.upper()} built in; 'gloo' and 'mpi' are supported, on tensors of the CPU")
-    return text
+    parts = dict(p.split(":", 1) if ":" in p else ("", p) for p in text.split(","))
+    for name in parts.values():
+        if name not in ("gloo", "mpi", "nccl", "shm", "ucc", "xccl", "fake"):
+            raise ValueError(f"Invalid backend: '{name}'")
+        if name in ("ucc", "xccl"):
+            raise RuntimeError(f"Distributed package doesn't have {name.upper()} built in; 'gloo', 'mpi' and 'nccl' are supported")
+    gpus = parts.get("cuda", parts.get("")) == "nccl"
+    if gpus:
+        import taper
+        if not taper.cuda.is_available():
+            raise RuntimeError("ProcessGroupNCCL is only supported with GPUs, no GPUs found!")
+        _C._comm_nccl_version(_nccl_folder())
+    name = parts.get("cpu") or next(iter(parts.values()))
+    return ("mpi" if name == "mpi" else "nccl" if gpus and name == "nccl" else name), gpus
+
+
+def _on_gpus(g, device_id=None):
+    """All ranks of a group join NCCL, each on its GPU: device_id, the current one where it was set, or that of its rank on the host."""
+    import taper
+    index = taper.device("cuda", device_id).index if isinstance(device_id, int) else getattr(device_id, "index", None)
+    if index is None:
+        index = taper.cuda.current_device() or int(_os.environ.get("LOCAL_RANK", _rank)) % taper.cuda.device_count()
+    box = _bytes_tensor(_C._comm_nccl_id(_nccl_folder()) if g.rank() == 0 else bytes(128))
+    _call(g, "broadcast", box, box)
+    _C._comm_group_on(g._handle, index, _tensor_bytes(box))
+    g._device = taper.device("cuda", index)
+    return g
 
 
 def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="", pg_options=None, device_id=None, _ranks=None):
@@ -273,14 +320,14 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
         raise ValueError("trying to initialize the default process group twice!")
     if store is not None and init_method is not None:
         raise ValueError("Cannot specify both init_method and store.")
-    name = _backend_name(backend)
+    name, gpus = _backend_name(backend)
     world_size = -1 if world_size is None else world_size
     ms = _timeout_ms(timeout)
     under = _mpi.launcher()
     told = _os.environ.get("TAPER_COMM_BACKEND") or ("mpi" if under and world_size != 1 and "RANK" not in _os.environ else "shm")
     if told not in ("mpi", "shm"):
         raise ValueError(f"TAPER_COMM_BACKEND={told!r}: mpi or shm")
-    if name == "mpi" or (name == "gloo" and told == "mpi"):
+    if name == "mpi" or (name in ("gloo", "nccl") and told == "mpi"):
         rank_, size_ = _C._comm_open("mpi", None, _mpi.shim(under), rank, world_size, ms)
     else:
         if rank < 0 or world_size < 0:
@@ -293,7 +340,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
             _need("MASTER_PORT")
         if rank >= world_size:
             raise ValueError(f"rank {rank} of a world of {world_size}")
-        key = f"p{_os.getpid()}-{_epoch}" if world_size == 1 else _key(init_method, store)
+        key = f"p{_os.getpid()}-{_epoch}" if world_size == 1 else _key(init_method, store, rank)
         rank_, size_ = _C._comm_open("shm", key, None, rank, world_size, ms)
     _rank, _size, _pid = rank_, size_, _os.getpid()
     _epoch += 1
@@ -302,6 +349,13 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     _listen()
     ranks = tuple(range(_size))
     _group = ProcessGroup(ranks, name, _C._comm_group(ranks))
+    if gpus:
+        try:
+            _on_gpus(_group, device_id)
+        except BaseException:
+            if not _C._comm_abort_text():
+                _leave()
+            raise
 
 
 def _frames():
@@ -467,11 +521,12 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
             raise ValueError(f"Rank {r} is out of range. Valid ranks are 0 to {_size - 1} (world_size={_size})")
     if len(set(ranks)) != len(ranks):
         raise ValueError("a rank is listed twice")
-    name = _backend_name(backend) if backend else _group.name()
+    name, gpus = _backend_name(backend) if backend else (_group.name(), _group._device is not None)
     if _rank not in ranks:
         ProcessGroup._count += 1
         return GroupMember.NON_GROUP_MEMBER
-    return ProcessGroup(ranks, name, _C._comm_group(tuple(ranks)), group_desc)
+    g = ProcessGroup(ranks, name, _C._comm_group(tuple(ranks)), group_desc)
+    return _on_gpus(g, device_id or _group._device) if gpus else g
 
 
 def new_subgroups(group_size=None, group=None, timeout=None, backend=None, pg_options=None, group_desc=None):
@@ -517,12 +572,13 @@ def _many(ts, name):
     return ts
 
 
-def _raw(t):
-    """Bytes of the host in order: t itself where it is that, and whether it is."""
+def _raw(g, t):
+    """Elements in order where the group's back end takes them, on the host or its GPU: t itself where they are that, and whether they are."""
     t = t.detach()
-    if t.device.type == "cpu" and t.is_contiguous():
+    here = t.device.type == "cpu" or (t.device.type == "cuda" and g._device is not None)
+    if here and t.is_contiguous():
         return t, True
-    return t.cpu().contiguous(), False
+    return (t if here else t.cpu()).contiguous(), False
 
 
 def _copy(to, values):
@@ -562,7 +618,7 @@ def _call(g, kind, inp, out, op=0, root=0, tag=0, in_counts=None, out_counts=Non
 
 
 def _in_place(g, kind, tensor, op, root, async_op):
-    raw, same = _raw(tensor)
+    raw, same = _raw(g, tensor)
     after = [] if same else [lambda: _copy(tensor, raw)]
     w = _call(g, kind, raw, raw, op, root, async_op=async_op, after=after, result=[tensor])
     return w if async_op else None
@@ -624,7 +680,7 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
         return None
     g = _check(group)
     root = _root(g, dst if dst is not None or group_dst is not None else 0, group_dst, "dst")
-    raw, same = _raw(tensor)
+    raw, same = _raw(g, tensor)
     after = [] if same or g.rank() != root else [lambda: _copy(tensor, raw)]
     w = _call(g, "reduce", raw, raw, _reduction(op), root, async_op=async_op, after=after, result=[tensor])
     return w if async_op else None
@@ -644,7 +700,7 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
 
 def _flat(n, like, count):
     import taper
-    return taper.empty((count * n,), dtype=like.dtype)
+    return taper.empty((count * n,), dtype=like.dtype, device=like.device)
 
 
 def _split(flat, outs):
@@ -670,7 +726,7 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
         for i, t in enumerate(tensor_list):
             t.copy_(whole[i].view(t.shape))
         return None
-    raw, _ = _raw(tensor)
+    raw, _ = _raw(g, tensor)
     sizes = [t.numel() for t in tensor_list]
     if any(n != sizes[0] for n in sizes):
         return _all_gather_uneven(g, tensor_list, raw, sizes, async_op)
@@ -684,7 +740,7 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
 
 def _all_gather_uneven(g, outs, raw, sizes, async_op):
     import taper
-    flat = taper.empty((sum(sizes),), dtype=raw.dtype)
+    flat = taper.empty((sum(sizes),), dtype=raw.dtype, device=raw.device)
     n = raw.numel()
     inp = raw.reshape(-1).repeat(g.size())
     w = _call(g, "all_to_all", inp, flat, in_counts=(n,) * g.size(), out_counts=tuple(sizes), async_op=async_op, after=[_split(flat, outs)], result=[list(outs)])
@@ -713,8 +769,8 @@ def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=Fal
         whole = _functional().all_gather_tensor(input_tensor if input_tensor.ndim else input_tensor.view(1), 0, g)
         output_tensor.copy_(whole.view(output_tensor.shape))
         return None
-    raw, _ = _raw(input_tensor)
-    out, same = _raw(output_tensor)
+    raw, _ = _raw(g, input_tensor)
+    out, same = _raw(g, output_tensor)
     w = _call(g, "all_gather", raw, out, async_op=async_op, after=[] if same else [lambda: _copy(output_tensor, out)], result=[output_tensor])
     return w if async_op else None
 
@@ -728,7 +784,7 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
         return None
     g = _check(group)
     root = _root(g, dst if dst is not None or group_dst is not None else 0, group_dst, "dst")
-    raw, _ = _raw(tensor)
+    raw, _ = _raw(g, tensor)
     if g.rank() == root:
         if not gather_list:
             raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
@@ -742,10 +798,10 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
     return w if async_op else None
 
 
-def _joined(tensors):
+def _joined(g, tensors):
     import taper
     with taper.no_grad():
-        return taper.cat([t.detach().cpu().reshape(-1) for t in tensors])
+        return taper.cat([_raw(g, t)[0].reshape(-1) for t in tensors])
 
 
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
@@ -754,13 +810,13 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
         return None
     g = _check(group)
     root = _root(g, src if src is not None or group_src is not None else 0, group_src, "src")
-    out, same = _raw(tensor)
+    out, same = _raw(g, tensor)
     after = [] if same else [lambda: _copy(tensor, out)]
     inp = None
     if g.rank() == root:
         if not scatter_list:
             raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-        inp = _joined(_many(scatter_list, "scatter_list"))
+        inp = _joined(g, _many(scatter_list, "scatter_list"))
     elif scatter_list:
         raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
     w = _call(g, "scatter", inp, out, root=root, async_op=async_op, after=after, result=[tensor])
@@ -780,8 +836,8 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
         part = _functional().reduce_scatter_tensor(input.reshape(g.size(), -1), _GRAPH_OP[op], 0, g)
         output.copy_(part.view(output.shape))
         return None
-    raw, _ = _raw(input)
-    out, same = _raw(output)
+    raw, _ = _raw(g, input)
+    out, same = _raw(g, output)
     w = _call(g, "reduce_scatter", raw, out, _reduction(op), async_op=async_op, after=[] if same else [lambda: _copy(output, out)], result=[output])
     return w if async_op else None
 
@@ -794,7 +850,7 @@ def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=Fal
     _many(input_list, "input_list")
     if _outside(group):
         return None
-    return reduce_scatter_tensor(output, _joined(input_list), op, group, async_op)
+    return reduce_scatter_tensor(output, _joined(_check(group), input_list), op, group, async_op)
 
 
 def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
@@ -804,8 +860,8 @@ def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=
     if _outside(group):
         return None
     g = _check(group)
-    raw, _ = _raw(input)
-    out, same = _raw(output)
+    raw, _ = _raw(g, input)
+    out, same = _raw(g, output)
     counts = None, None
     if output_split_sizes or input_split_sizes:
         counts = []
@@ -833,8 +889,9 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
         return None
     import taper
     g = _check(group)
-    flat = taper.empty((sum(t.numel() for t in output_tensor_list),), dtype=input_tensor_list[0].dtype)
-    w = _call(g, "all_to_all", _joined(input_tensor_list), flat, in_counts=tuple(t.numel() for t in input_tensor_list),
+    inp = _joined(g, input_tensor_list)
+    flat = taper.empty((sum(t.numel() for t in output_tensor_list),), dtype=inp.dtype, device=inp.device)
+    w = _call(g, "all_to_all", inp, flat, in_counts=tuple(t.numel() for t in input_tensor_list),
               out_counts=tuple(t.numel() for t in output_tensor_list), async_op=async_op, after=[_split(flat, output_tensor_list)], result=[list(output_tensor_list)])
     return w if async_op else None
 
@@ -848,7 +905,7 @@ def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
     to = _root(g, dst, group_dst, "dst")
     if to == g.rank():
         raise ValueError("Invalid destination rank: destination rank should not be the same as the rank of the current process.")
-    return _call(g, "send", _raw(tensor)[0], None, root=to, tag=tag, async_op=True, result=[tensor])
+    return _call(g, "send", _raw(g, tensor)[0], None, root=to, tag=tag, async_op=True, result=[tensor])
 
 
 def irecv(tensor, src=None, group=None, tag=0, group_src=None):
@@ -859,7 +916,7 @@ def irecv(tensor, src=None, group=None, tag=0, group_src=None):
     at = -1 if src is None and group_src is None else _root(g, src, group_src, "src")
     if at == g.rank():
         raise ValueError("Invalid source rank: source rank should not be the same as the rank of the current process.")
-    out, same = _raw(tensor)
+    out, same = _raw(g, tensor)
     return _call(g, "recv", None, out, root=at, tag=tag, async_op=True, after=[] if same else [lambda: _copy(tensor, out)], result=[tensor],
                  source=lambda r: g._ranks[r] if at < 0 else g._ranks[at])
 
@@ -891,7 +948,11 @@ class P2POp:
 def batch_isend_irecv(p2p_op_list):
     if not p2p_op_list or not all(isinstance(p, P2POp) for p in p2p_op_list):
         raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
-    return [p.op(p.tensor, p.peer, p.group, p.tag, p.group_peer) for p in p2p_op_list]
+    _C._comm_hold(True)  # on GPUs they start together
+    try:
+        return [p.op(p.tensor, p.peer, p.group, p.tag, p.group_peer) for p in p2p_op_list]
+    finally:
+        _C._comm_hold(False)
 
 
 # --- objects
@@ -983,71 +1044,57 @@ def recv_object_list(object_list, src=None, group=None, device=None, group_src=N
     return at
 
 
-# --- stores
-class Store:
-    """Values by name, of this process."""
-
-    def __init__(self, *args, **kwargs):
-        self._values, self._args = {}, args
-
-    def _identity(self):
-        return f"{type(self).__name__}{self._args[:2]}"
-
-    def set(self, key, value):
-        self._values[key] = value if isinstance(value, bytes) else str(value).encode()
-
-    def get(self, key):
-        return self._values[key]
-
-    def add(self, key, amount):
-        n = int(self._values.get(key, b"0")) + amount
-        self._values[key] = str(n).encode()
-        return n
-
-    def check(self, keys):
-        return all(k in self._values for k in keys)
-
-    def delete_key(self, key):
-        return self._values.pop(key, None) is not None
-
-    def wait(self, keys, timeout=None):
-        for k in keys:
-            if k not in self._values:
-                raise RuntimeError(f"the key {k!r} is not set, and there is no other process that could set it")
-
-    def num_keys(self):
-        return len(self._values)
+class DebugLevel(_enum.Enum):
+    OFF, INFO, DETAIL = range(3)
 
 
-class HashStore(Store):
-    pass
-
-
-class _NamedStore(Store):
-    """Its address names the job for init_process_group; values stay in this process."""
-
-
-class FileStore(_NamedStore):
-    def __init__(self, file_name, world_size=-1):
-        super().__init__(_os.path.abspath(file_name))
-        self.path = file_name
-
-
-class TCPStore(_NamedStore):
-    def __init__(self, host_name, port, world_size=None, is_master=False, timeout=None, wait_for_workers=True, multi_tenant=False, use_libuv=True, **kwargs):
-        super().__init__(host_name, port)
-        self.host, self.port = host_name, port
-
-
-class PrefixStore(_NamedStore):
-    def __init__(self, prefix, store):
-        super().__init__(prefix, store._identity())
-        self.underlying_store = store
+_debug = DebugLevel[_os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()] if _os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper() in DebugLevel.__members__ else DebugLevel.OFF
 
 
 def set_debug_level(level):
-    """The watchdog is always on."""
+    """Kept for programs that ask; the watchdog is always on."""
+    global _debug
+    _debug = DebugLevel(level)
 
 
 def get_debug_level():
-    return 0
+    return _debug
+
+
+def set_debug_level_from_env():
+    text = _os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+    if text not in DebugLevel.__members__:
+        raise ValueError(f"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL, not {text}")
+    set_debug_level(DebugLevel[text])
+
+
+def get_pg_count():
+    """How many groups this process has made."""
+    return ProcessGroup._count
+
+
+def get_default_backend_for_device(device):
+    import taper
+    kind = device.type if isinstance(device, taper.device) else str(device).split(":")[0]
+    if kind not in Backend.default_device_backend_map:
+        raise ValueError(f"Default backend not registered for device : {device}")
+    return Backend.default_device_backend_map[kind]
+
+
+def supports_complex(reduceOp):
+    return reduceOp in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PREMUL_SUM)
+
+
+def breakpoint(rank=0, skip=0):
+    """pdb on one rank; the others wait for it."""
+    if get_rank() == rank:
+        import pdb
+        pdb.set_trace()
+    barrier()
+
+
+def __getattr__(name):
+    if name in ("GradBucket", "Reducer"):
+        from ..nn.parallel import distributed
+        return getattr(distributed, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

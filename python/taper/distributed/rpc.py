@@ -1,7 +1,7 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""What is refused by name."""
 from .._absent import fill as _fill
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+_fill(globals(), "calls of functions on other ranks are not there; use collectives, send and recv",
       classes="RRef",
       functions="init_rpc shutdown rpc_sync rpc_async remote")
 

@@ -1,4 +1,6 @@
 """The backend: graphs of PyTorch's, forward and backward, through Taper's compiler."""
+import contextlib
+import operator
 import os
 import sys
 import threading
@@ -145,12 +147,20 @@ def _split(gm, name, options, why):
     return _in_pytorch(fused)
 
 
+def _keep_saved():
+    """Programs write into no value that is saved for backward: it may run again where retain_graph=True says so."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and getattr(context.fw_metadata, "bw_donated_idxs", None):
+        context.fw_metadata.bw_donated_idxs = []
+
+
 def _compiler(options):
     def compile_graph(gm, examples):
         global _counter
         with _lock:
             name, _counter = f"torch_graph_{_counter}", _counter + 1
         _attention.expand(gm)
+        _keep_saved()
         try:
             return _Program(gm, examples, name, options)
         except Unsupported as e:
@@ -161,6 +171,33 @@ def _compiler(options):
 
 
 _decompositions = None
+HALF = (torch.float16, torch.bfloat16)
+# Norms whose statistics PyTorch's fakes call half where the real kernels give the type of the weight: (argument that holds it, results).
+STATISTICS = {"native_layer_norm": (2, (1, 2)), "native_group_norm": (1, (1, 2)), "native_batch_norm": (1, (1, 2)), "_native_batch_norm_legit": (1, (1, 2)),
+              "_native_batch_norm_legit_functional": (1, (1, 2))}
+
+
+def _true_statistics(gm):
+    """Half inputs and a float weight, as under autocast: what is saved of a norm for backward keeps the type, and the digits, it has without a compiler."""
+    for node in gm.graph.nodes:
+        at, which = STATISTICS.get(getattr(node.target, "_opname", None), (0, ()))
+        weight = node.args[at] if which and len(node.args) > at else None
+        val = node.meta.get("val")
+        if not isinstance(weight, torch.fx.Node) or not isinstance(val, (list, tuple)):
+            continue
+        dtype = weight.meta["val"].dtype
+        true = [v.to(dtype) if i in which and v.dtype in HALF else v for i, v in enumerate(val)]
+        node.meta["val"] = type(val)(true)
+        same = [(user, true[user.args[1]]) for user in node.users if user.target is operator.getitem and user.args[1] in which]
+        for item, v in same:  # grows: what is the same value under another name
+            item.meta["val"] = v
+            item.meta.pop("tensor_meta", None)
+            same += [(user, v) for user in item.users if getattr(user.target, "_opname", None) in ("detach", "alias")]
+
+
+def _partition(gm, joint_inputs, **kw):
+    _true_statistics(gm)
+    return torch._functorch.partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kw)
 
 
 def compile_fx(gm, example_inputs, *, mode=None, options=None):
@@ -170,13 +207,13 @@ def compile_fx(gm, example_inputs, *, mode=None, options=None):
         _decompositions = table()
     resolved = {"resolved": resolve(mode, options or {})}
     one = _compiler(resolved)
-    partition = torch._functorch.partitioners.min_cut_rematerialization_partition
-    if not _cache.usable():
-        return aot_autograd(fw_compiler=one, bw_compiler=one, inference_compiler=one, decompositions=_decompositions, partition_fn=partition)(gm, example_inputs)
-    kept = [_cache.compiler(one, resolved) for _ in range(3)]
-    with _cache.keyed(resolved):
-        return aot_autograd(fw_compiler=kept[0], bw_compiler=kept[1], inference_compiler=kept[2], decompositions=_decompositions,
-                            partition_fn=partition)(gm, example_inputs)
+    if _cache.usable():
+        compilers, kept = [_cache.compiler(one, resolved) for _ in range(3)], _cache.keyed(resolved)
+    else:
+        compilers, kept = [one] * 3, contextlib.nullcontext()
+    with kept:
+        return aot_autograd(fw_compiler=compilers[0], bw_compiler=compilers[1], inference_compiler=compilers[2], decompositions=_decompositions,
+                            partition_fn=_partition)(gm, example_inputs)
 
 
 def compile_saved(gm, examples, options):

@@ -14,7 +14,7 @@ try:  # PyTorch 2.13; earlier ones keep only Inductor's programs
     _THERE = all(hasattr(functorch, n) for n in ("bundled_autograd_cache", "force_non_lazy_backward_lowering")) and hasattr(torch.compiler.config, "cache_key_tag")
 except ImportError:
     _THERE, OutputCode = False, object
-_FORM = 2  # of entries: raised when what is kept changes
+_FORM = 3  # of entries: raised when what is kept changes
 _META = ("val", "stack_trace", "tensor_meta")
 
 

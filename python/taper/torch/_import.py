@@ -260,6 +260,8 @@ class _Call:
             return o
         if o._is_zerotensor():
             o = torch.zeros(o.size(), dtype=o.dtype)
+        if o.dtype != want.dtype:
+            o = o.to(want.dtype)  # its fake promised another type
         if not any(isinstance(s, torch.SymInt) for s in want.stride()) and o.stride() != want.stride():
             o = torch.empty_strided(o.size(), want.stride(), dtype=o.dtype).copy_(o)  # its fake promised other strides
         elif o.untyped_storage().data_ptr() in held:

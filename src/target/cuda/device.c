@@ -27,5 +27,38 @@ static bool row_fill(tp_device d, void *p, uint8_t byte, int64_t nbytes, tp_err 
 }
 static bool row_sync(tp_device d, tp_err *err) { return cuda_sync(d.index, err); }
 
-const device_ops cuda_device_ops = { "cuda",   false,    row_alloc,         row_free,           row_copy,
-                                     row_fill, row_sync, cuda_device_count, cuda_current_device };
+static int index_of(tp_device d) { return d.index < 0 ? cuda_current_device() : d.index; }
+static void *queue_make(tp_device d, tp_err *err)
+{
+    cuda_queue q = NULL;
+    return cuda_queue_new(index_of(d), &q, err) ? q : NULL;
+}
+static void queue_free(tp_device d, void *q) { cuda_queue_free(index_of(d), q); }
+static void *queue_mark(tp_device d, void *q, tp_err *err)
+{
+    cuda_event e = NULL;
+    int i = index_of(d);
+    if (!cuda_event_new(i, false, &e, err))
+        return NULL;
+    if (cuda_event_record(i, e, q ? q : cuda_current_queue(i), err))
+        return e;
+    cuda_event_free(i, e);
+    return NULL;
+}
+static bool queue_follow(tp_device d, void *q, void *mark, tp_err *err)
+{
+    return cuda_queue_wait(index_of(d), q, mark, err);
+}
+static int mark_reached(tp_device d, void *mark, tp_err *err)
+{
+    bool done;
+    return !cuda_event_done(index_of(d), mark, &done, err) ? -1 : done;
+}
+static void mark_drop(tp_device d, void *mark) { cuda_event_free(index_of(d), mark); }
+static const device_queues queues = { queue_make,   queue_free,   queue_mark,
+                                      queue_follow, mark_reached, mark_drop };
+
+const device_ops cuda_device_ops = {
+    "cuda", false, row_alloc, row_free, row_copy, row_fill, row_sync, cuda_device_count, cuda_current_device,
+    &queues
+};

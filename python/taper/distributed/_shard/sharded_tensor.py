@@ -1,6 +1,6 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""What is refused by name."""
 from ..._absent import fill as _fill
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+_fill(globals(), "a part of a tensor is a ShardedParameter of taper.distributed.fsdp.fully_shard",
       classes="ShardedTensor Shard",
       functions="")

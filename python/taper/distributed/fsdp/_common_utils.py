@@ -1,6 +1,6 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""What is refused by name."""
 from ..._absent import fill as _fill
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+_fill(globals(), "use taper.distributed.fsdp.fully_shard",
       classes="FSDPState",
       functions="_get_module_fsdp_state")

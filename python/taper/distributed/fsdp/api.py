@@ -1,6 +1,7 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""What is refused by name."""
 from ..._absent import fill as _fill
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
-      classes="FullyShardedDataParallel FSDPModule ShardingStrategy CPUOffload CPUOffloadPolicy OffloadPolicy MixedPrecision MixedPrecisionPolicy BackwardPrefetch FullStateDictConfig FullOptimStateDictConfig ShardedStateDictConfig ShardedOptimStateDictConfig LocalStateDictConfig LocalOptimStateDictConfig OptimStateKeyType StateDictType StateDictConfig OptimStateDictConfig StateDictSettings FlatParameter",
+_fill(globals(), "use taper.distributed.fsdp.fully_shard",
+      classes="FullyShardedDataParallel ShardingStrategy CPUOffload MixedPrecision BackwardPrefetch FullStateDictConfig FullOptimStateDictConfig ShardedStateDictConfig ShardedOptimStateDictConfig LocalStateDictConfig LocalOptimStateDictConfig OptimStateKeyType StateDictType StateDictConfig OptimStateDictConfig StateDictSettings FlatParameter",
       functions="")
+from ._fully_shard import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy  # noqa: E402,F401

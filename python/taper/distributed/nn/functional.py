@@ -108,3 +108,41 @@ def gather(tensor, dst=0, group=None):
 def scatter(tensors, src=0, group=None):
     both = _Broadcast.apply(src, group, taper.stack(list(tensors)))
     return both[c10d.get_rank(group)]
+
+
+class _ReduceScatter(taper.autograd.Function):
+    @staticmethod
+    def forward(ctx, op, group, like, *tensors):
+        ctx.op, ctx.group = op, group
+        out = taper.empty_like(like)
+        c10d.reduce_scatter(out, [t.detach().contiguous() for t in tensors], op, group)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.op is not ReduceOp.SUM:
+            raise RuntimeError(f"reduce_scatter with {ctx.op} has no derivative here")
+        return (None, None, None) + _AllGather.apply(ctx.group, grad.contiguous())
+
+
+def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None):
+    """This rank's part of the sum, of the shape of output."""
+    return _ReduceScatter.apply(op, group, output.detach(), *input_list)
+
+
+class _AllToAllSingle(taper.autograd.Function):
+    @staticmethod
+    def forward(ctx, group, shape, out_sizes, in_sizes, tensor):
+        ctx.group, ctx.shape, ctx.out_sizes, ctx.in_sizes = group, tensor.shape, out_sizes, in_sizes
+        out = taper.empty(shape, dtype=tensor.dtype, device=tensor.device)
+        c10d.all_to_all_single(out, tensor.detach().contiguous(), out_sizes, in_sizes, group)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, None, None, None, _AllToAllSingle.apply(ctx.group, ctx.shape, ctx.in_sizes, ctx.out_sizes, grad.contiguous())
+
+
+def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None):
+    """Parts of the input go to the ranks, parts of theirs come back, in the shape of output."""
+    return _AllToAllSingle.apply(group, output.shape, output_split_sizes, input_split_sizes, input)

@@ -2,6 +2,6 @@
 from ..._absent import fill as _fill
 from .placement_types import Partial, Placement, Replicate, Shard
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+_fill(globals(), "tensors over several ranks are not there; use fully_shard, or collectives on local tensors",
       classes="DTensor",
       functions="distribute_tensor distribute_module empty full ones rand randn zeros")

@@ -1,6 +1,6 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""What is refused by name."""
 from ..._absent import fill as _fill
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+_fill(globals(), "tensor parallelism is not there; use fully_shard, or collectives of taper.distributed.nn.functional in the modules",
       classes="ParallelStyle ColwiseParallel RowwiseParallel SequenceParallel PrepareModuleInput PrepareModuleOutput",
       functions="parallelize_module loss_parallel")

@@ -211,10 +211,10 @@ def _broadcast_all(tensors, group, src=0):
     """Everybody's tensors become those of rank src of the group, a type at a time in one call."""
     by_type = {}
     for t in tensors:
-        by_type.setdefault(t.dtype, []).append(t.detach())
+        by_type.setdefault((t.dtype, t.device), []).append(t.detach())
     with taper.no_grad():
         for ts in by_type.values():
-            flat = taper.cat([t.reshape(-1).cpu() for t in ts])
+            flat = taper.cat([dist._raw(group, t)[0].reshape(-1) for t in ts])
             dist.broadcast(flat, group=group, group_src=src)
             at = 0
             for t in ts:

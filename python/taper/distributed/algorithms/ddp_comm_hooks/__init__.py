@@ -1,1 +1,1 @@
-"""How gradients travel: there is one process."""
+"""How gradients travel: hooks for DistributedDataParallel.register_comm_hook."""

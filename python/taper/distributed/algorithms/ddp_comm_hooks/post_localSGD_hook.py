@@ -1,6 +1,6 @@
-"""Names of several processes: classes that no object is of, functions that say so."""
+"""What is refused by name."""
 from ...._absent import fill as _fill
 
-_fill(globals(), "it spreads work over several processes, and Taper runs distributed programs in one",
+_fill(globals(), "use a hook of default_hooks, or one of your own",
       classes="PostLocalSGDState",
       functions="post_localSGD_hook")
