@@ -35,7 +35,9 @@ def said_by(program):
     except BaseException as e:
         lines = [f.lineno for f in traceback.extract_tb(e.__traceback__) if f.filename == where]
         inner = re.findall(r'File ".*program.py", line (\d+)', str(e))  # "from user code" of what capture says
-        return "".join(traceback.format_exception_only(e)).rstrip("\n"), int(inner[-1]) if inner else lines[-1], source
+        text = "".join(traceback.format_exception_only(e)).rstrip("\n")
+        text = re.sub(r"\. Did you mean: '\w+'\?$", "", text, flags=re.M)  # the interpreter's own, which 3.12 and newer give here, too
+        return text, int(inner[-1]) if inner else lines[-1], source
     return "nothing", 0, source
 
 

@@ -136,7 +136,7 @@ class Module:
         return self.forward(*args, **kwargs)
 
     def _call_with_hooks(self, args, kwargs):
-        for i, hook in itertools.chain(_global_forward_pre_hooks.items(), self._forward_pre_hooks.items()):
+        for i, hook in [*_global_forward_pre_hooks.items(), *self._forward_pre_hooks.items()]:
             if i in self._forward_pre_hooks_with_kwargs:
                 r = hook(self, args, kwargs)
                 if r is not None:
@@ -152,7 +152,7 @@ class Module:
             bw = _BackwardHook(self)
             args = bw.wrap_inputs(args)
         result = self.forward(*args, **kwargs)
-        for i, hook in itertools.chain(_global_forward_hooks.items(), self._forward_hooks.items()):
+        for i, hook in [*_global_forward_hooks.items(), *self._forward_hooks.items()]:
             r = hook(self, args, kwargs, result) if i in self._forward_hooks_with_kwargs else hook(self, args, result)
             if r is not None:
                 result = r
