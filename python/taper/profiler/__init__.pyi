@@ -11,7 +11,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 from ..nn.parameter import Parameter
 from ..nn import Module
-EventList = Any
+from .profiler import EventList as EventList
 
 class DeviceType:
     CPU: Any
