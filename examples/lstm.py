@@ -1,4 +1,4 @@
-"""An LSTM that learns to add: the sum of the marked numbers of a sequence."""
+"""An LSTM that learns to add: the sum of the marked numbers of a sequence. The whole step, with clipped gradients, is one graph."""
 import taper
 import taper.nn as nn
 
@@ -23,13 +23,17 @@ def main(steps=300):
     taper.manual_seed(0)
     model = Adder()
     opt = taper.optim.Adam(model.parameters(), lr=5e-3)
-    for step in range(steps + 1):
-        x, y = batch()
+
+    @taper.compile(fullgraph=True)
+    def train(x, y):
         loss = nn.functional.mse_loss(model(x), y)
         opt.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
+        return loss.detach()
+    for step in range(steps + 1):
+        loss = train(*batch())
         if step % 75 == 0:
             print(f"step {step:3d}  loss {loss.item():.4f}")
 

@@ -1,4 +1,4 @@
-"""A small residual network on synthetic images: discs and squares."""
+"""A small residual network on synthetic images: discs and squares. Images are made, and the network is trained, in compiled code."""
 import taper
 import taper.nn as nn
 import taper.nn.functional as F
@@ -16,6 +16,7 @@ class Block(nn.Module):
         return F.relu(self.bn2(self.conv2(y)) + self.skip(x))
 
 
+@taper.compile(fullgraph=True)
 def images(n, size=16):
     """Noisy images with a disc (class 0) or a square (class 1) at a random place."""
     y, x = taper.meshgrid(taper.arange(size), taper.arange(size), indexing="ij")
@@ -33,12 +34,16 @@ def main(steps=60):
     model = nn.Sequential(nn.Conv2d(1, 8, 3, 1, 1), nn.ReLU(), Block(8, 8), Block(8, 16, 2), Block(16, 16), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
                           nn.Linear(16, 2))
     opt = taper.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for step in range(steps + 1):
-        x, label = images(64)
+
+    @taper.compile(fullgraph=True)
+    def train(x, label):
         loss = F.cross_entropy(model(x), label)
         opt.zero_grad()
         loss.backward()
         opt.step()
+        return loss.detach()
+    for step in range(steps + 1):
+        loss = train(*images(64))
         if step % 15 == 0:
             print(f"step {step:2d}  loss {loss.item():.4f}")
     model.eval()

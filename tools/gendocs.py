@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what the op table says: docs/ops.md, docs/calls.md, python/taper/_C.pyi and python/taper/__init__.pyi.
+"""Writes what the op table says: docs/ops.md, tests/calls.md, python/taper/_C.pyi and python/taper/__init__.pyi.
 
   tools/gendocs.py [--check]      --check: fail when a file is not what would be written
 """
@@ -305,12 +305,15 @@ def init_pyi(names):
                                                                       "HalfTensor", "IntTensor", "LongTensor", "ShortTensor")) + ")",
            "from .autograd import enable_grad as enable_grad, inference_mode as inference_mode, no_grad as no_grad, set_grad_enabled as set_grad_enabled",
            "from .amp import autocast as autocast, get_autocast_dtype as get_autocast_dtype, is_autocast_enabled as is_autocast_enabled",
-           "from . import " + ", ".join(sorted(f"{n} as {n}" for n in taper._SUBMODULES
+           "from . import " + ", ".join(sorted(f"{n} as {n}" for n in taper._SUBMODULES if n != "export"
                                                if os.path.exists(os.path.join(ROOT, "python/taper", n + ".py"))
                                                or os.path.exists(os.path.join(ROOT, "python/taper", n, "__init__.py")))),
            "", "__version__: _str", '_F = TypeVar("_F", bound=Callable[..., Any])', "@overload", f"def compile(model: _F, {COMPILE}) -> _F: ...",
            "@overload", f"def compile(model: None = ..., {COMPILE}) -> Callable[[_F], _F]: ...",
-           "def export(fn: Any, args: Tuple[Any, ...] = ..., kwargs: Optional[Dict[_str, Any]] = ..., path: Any = ..., dynamic: _bool = ...) -> Any: ...", ""]
+           "class _Export:  # the module taper.export, which can be called",
+           "    def __call__(self, fn: Any, args: Tuple[Any, ...] = ..., kwargs: Optional[Dict[_str, Any]] = ..., path: Any = ..., dynamic: _bool = ...) -> Any: ...",
+           "    def __getattr__(self, name: _str) -> Any: ...",
+           "export: _Export", ""]
     py = set(taper.functional.__all__)
     for n, sigs in sorted(names["f"].items()):
         if n.isidentifier() and n not in py:
@@ -324,7 +327,7 @@ def main():
     names = collect_names()
     with tempfile.TemporaryDirectory() as tmp:
         calls = calls_md(tmp)
-    files = {"docs/ops.md": ops_md(), "docs/calls.md": calls, "python/taper/_C.pyi": c_pyi(names), "python/taper/__init__.pyi": init_pyi(names)}
+    files = {"docs/ops.md": ops_md(), "tests/calls.md": calls, "python/taper/_C.pyi": c_pyi(names), "python/taper/__init__.pyi": init_pyi(names)}
     stale = []
     for path, text in files.items():
         full = os.path.join(ROOT, path)

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(ROOT, "python"))
 import taper  # noqa: E402
 
 MODULES = ["taper.nn", "taper.nn.functional", "taper.nn.init", "taper.nn.utils", "taper.nn.utils.rnn", "taper.nn.parameter", "taper.optim", "taper.optim.lr_scheduler",
-           "taper.autograd", "taper.amp", "taper.compiler", "taper.profiler", "taper.utils.data", "taper.utils.benchmark", "taper.utils.tensorboard", "taper.safetensors",
+           "taper.autograd", "taper.amp", "taper.compiler", "taper.export", "taper.profiler", "taper.profiler.profiler", "taper.utils.data", "taper.utils.benchmark", "taper.utils.tensorboard", "taper.safetensors",
            "taper.serialization", "taper.func", "taper._settings", "taper._checks", "taper.functional", "taper.storage"]
 SUBMODULES = {"taper.nn": ["functional", "init", "utils", "parameter"], "taper.nn.utils": ["rnn"], "taper.optim": ["lr_scheduler"]}
 # What a function of a module returns where nothing else is known of it.
@@ -158,7 +158,7 @@ def page(name):
     if "Optimizer" not in classes and name == "taper.optim.lr_scheduler":
         out.append("from . import Optimizer")
     if "EventList" not in classes:
-        out.append("EventList = Any")
+        out.append("from .profiler import EventList as EventList" if name == "taper.profiler" else "EventList = Any")
     for sub in SUBMODULES.get(name, []):
         out.append(f"from . import {sub} as {sub}")
     out.append("")

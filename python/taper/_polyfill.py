@@ -225,9 +225,9 @@ class NextTime:
         self.called = True
 
 
-def get_annotations(obj, *, globals=None, locals=None, eval_str=False):
-    """inspect.get_annotations of a function."""
-    if eval_str or not isinstance(obj, _types.FunctionType):
+def get_annotations(obj, *, globals=None, locals=None, eval_str=False, format=1):
+    """inspect.get_annotations of a function. format: since CPython 3.14; 1 are the values."""
+    if eval_str or format != 1 or not isinstance(obj, _types.FunctionType):
         _break()
     return dict(obj.__annotations__)
 

@@ -18,6 +18,9 @@ from ._dynamo import exc as _exc
 from .torch_version import TorchVersion as _TorchVersion
 
 
+_OURS = {"torch": "taper", "torchdynamo": "taper._dynamo"}  # torchdynamo: where torch._dynamo was before PyTorch 2
+
+
 class _Loader(_abc.Loader):
     """Hands out a module of Taper that exists already, and leaves its own spec in place."""
 
@@ -46,9 +49,10 @@ class _Torch(_metadata.Distribution):
 
 class _Finder(_abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" and not name.startswith("torch."):
+        first, _, rest = name.partition(".")
+        if first not in _OURS:
             return None
-        ours = "taper" + name[5:]
+        ours = ".".join([_OURS[first], rest]) if rest else _OURS[first]
         try:
             module = _importlib.import_module(ours)
         except ModuleNotFoundError as e:

@@ -83,7 +83,8 @@ void cfg_unref(cap_cfg *c);
 typedef struct cap_thread {
     int tracing;
     int running; /* frames that are run here on behalf of compiled functions: their plain steps, and what those call */
-    int disabled; /* taper._dynamo.disable */
+    int disabled;      /* taper._dynamo.disable */
+    struct frame *top; /* the innermost of those frames */
 } cap_thread;
 cap_thread *cap_here(void);
 void region_reset_ids(void);

@@ -647,6 +647,35 @@ static void text_ready(void *unused)
 
 static bool tracing(void) { return t_now != NULL; }
 
+/* The calls that Python has no frames of: those a trace is in, and those whose plain steps are run here. */
+static bool add_calls(PyObject *list, trace *t, frame *f)
+{
+    for (; f; f = t ? f->back : f->under) {
+        PyObject *first = f->cc->co->co_argcount && f->fast[0] ? f->fast[0] : Py_None;
+        tobj *o = t ? t_obj(t, first) : NULL;
+        if (IS_LAZY(first))
+            first = ((PyLazy *)first)->real;
+        else if (o && o->real)
+            first = o->real;
+        else if (PyCell_Check(first))
+            first = PyCell_GET(first) ? PyCell_GET(first) : Py_None;
+        PyObject *pair = PyTuple_Pack(2, (PyObject *)f->cc->co, first);
+        bool ok = pair && PyList_Append(list, pair) == 0;
+        Py_XDECREF(pair);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+static PyObject *traced_calls(void)
+{
+    PyObject *list = PyList_New(0);
+    if (list &&
+        (!add_calls(list, t_now, t_now ? t_now->top : NULL) || !add_calls(list, NULL, cap_here()->top)))
+        Py_CLEAR(list);
+    return list;
+}
+
 static int brand_changed(bool torch)
 {
     strbuf why = { 0 };
@@ -662,7 +691,8 @@ int py_init_compile(PyObject *m)
 {
     static bool started;
     strbuf why = { 0 };
-    py_asks = (py_capture){ tracing, t_keeps_relations, t_size_arith, brand_changed, cap_note_saved };
+    py_asks = (py_capture){ tracing,       t_keeps_relations, t_size_arith,
+                            brand_changed, cap_note_saved,    traced_calls };
     if (!started) {
         ev_set_module_test(is_module, NULL);
         if (!ev_init(&why)) {

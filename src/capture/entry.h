@@ -263,6 +263,7 @@ struct frame {
     PyObject *kwnames;
     frame *back;
     frame *caller; /* the native frame that called this one (tracing: the one it stands for), or NULL */
+    frame *under;  /* native: the next of the thread's (cap_thread.top) */
     int depth;
     trace *t;          /* NULL: executing natively */
     source *src;       /* tracing: of func */

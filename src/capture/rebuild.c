@@ -298,6 +298,11 @@ static recipe *set_recipe(rb *b, PyObject *o, PyTypeObject *tp)
     Py_XDECREF(l);
     return r;
 }
+#if TP_PY314 /* what makes the annotations when they are first asked for */
+#define ANNOTATE(f) (f)->func_annotate
+#else
+#define ANNOTATE(f) NULL
+#endif
 static recipe *func_recipe(rb *b, PyObject *o)
 {
     recipe *r;
@@ -305,12 +310,12 @@ static recipe *func_recipe(rb *b, PyObject *o)
     bool attrs = f->func_dict && PyDict_GET_SIZE(f->func_dict);
     if (!f->func_closure && !f->func_defaults && !f->func_kwdefaults && !attrs)
         return konst(b, o);
-    r = remember(b, o, make(b, R_func, 3));
+    r = remember(b, o, make(b, R_func, 4));
     r->obj = keep(b->e, o);
     if (attrs && !(r->attrs = dict_recipe(b, f->func_dict, &PyDict_Type)))
         return NULL;
     if (!(r->kid[0] = rebuild(b, f->func_closure)) || !(r->kid[1] = rebuild(b, f->func_defaults)) ||
-        !(r->kid[2] = rebuild(b, f->func_kwdefaults)))
+        !(r->kid[2] = rebuild(b, f->func_kwdefaults)) || !(r->kid[3] = rebuild(b, ANNOTATE(f))))
         return NULL;
     return r;
 }
@@ -1219,6 +1224,13 @@ static PyObject *build_func(const recipe *r, build *b, PyObject **memo)
     Py_XSETREF(n->func_doc, Py_XNewRef(f->func_doc));
     Py_XSETREF(n->func_module, Py_XNewRef(f->func_module));
     Py_XSETREF(n->func_annotations, Py_XNewRef(f->func_annotations));
+#if TP_PY314
+    if (r->kid[3]->kind != R_null) {
+        if (!(v = build_one(r->kid[3], b)))
+            return unmade(o, memo);
+        Py_XSETREF(n->func_annotate, v);
+    }
+#endif
     if (r->attrs) {
         if (!(v = build_one(r->attrs, b)))
             return unmade(o, memo);

@@ -725,7 +725,10 @@ static inline PyObject *run_entered(frame *f, cap_thread *here)
         return NULL;
     PyObject *handled = PyErr_GetHandledException();
     here->running++;
+    f->under = here->top;
+    here->top = f;
     PyObject *res = run_frame(f);
+    here->top = f->under;
     here->running--;
     PyErr_SetHandledException(handled);
     Py_XDECREF(handled);

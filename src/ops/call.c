@@ -708,15 +708,34 @@ static bool call_real(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_
     return call(cx, op, v, arg, out, err, false);
 }
 
+/* The sizes of the operator's tensors, for a profiler: "[[2, 3], []]"; [] stands for what is no tensor. */
+static char *shapes_text(op_id op, const tp_val *arg)
+{
+    strbuf b = { 0 };
+    size_text room;
+    strbuf_add(&b, "[");
+    for (int i = 0; i < op_row_of(op)->schema.nparam; i++) {
+        const tp_tensor *t = arg[i].kind == VAL_tensor ? arg[i].t : NULL;
+        strbuf_add(&b, i ? ", [" : "[");
+        for (int d = 0; t && d < t->ndim; d++)
+            strbuf_addf(&b, "%s%s", d ? ", " : "", size_str(&room, t->size[d]));
+        strbuf_add(&b, "]");
+    }
+    strbuf_add(&b, "]");
+    return strbuf_take(&b);
+}
+
 bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
 {
     int64_t t = profile_start();
     if (TP_LIKELY(!t))
         return call_real(cx, op, v, arg, out, err);
+    char *shapes = profile_wants(PROFILES_shapes) ? shapes_text(op, arg) : NULL;
     bool ok = call_real(cx, op, v, arg, out, err);
-    if (!(ok && out[0].kind == VAL_tensor &&
-          tensor_is_fake(out[0].t))) /* a compiler at work is no operator */
-        profile_add(PROFILE_op, op_row_of(op)->name, NULL, 0, t);
+    if (ok && out[0].kind == VAL_tensor && tensor_is_fake(out[0].t)) /* a compiler at work is no operator */
+        free(shapes);
+    else
+        profile_add_op(op_row_of(op)->name, shapes, t);
     return ok;
 }
 

@@ -673,6 +673,14 @@ static bool einsum_result(bld *b, einsum *e, const char *p)
     }
     return true;
 }
+/* The label of dimension d of the operands, or ELL. */
+static int label_at(const einsum *e, int d)
+{
+    int l = 0;
+    while (l < LABELS && !(e->count[l] && e->place[l] == d))
+        l++;
+    return l < LABELS ? l : ELL;
+}
 static bool einsum_operand(bld *b, einsum *e, int i, tp_tensor *x)
 {
     int at[SLOTS], dim = 0, labels = 0;
@@ -721,10 +729,18 @@ static bool einsum_operand(bld *b, einsum *e, int i, tp_tensor *x)
         if (!sym_eq(e->op[i]->size[d], 1)) {
             size_text s1, s2;
             if (!sym_eq(e->size[d], 1) && !sym_eq(e->size[d], e->op[i]->size[d])) {
-                return FAIL("einsum(): subscript %c has size %s for operand %d which does not broadcast with "
-                            "previously "
-                            "seen size %s",
-                            'a' + d, size_str(&s1, e->op[i]->size[d]), i, size_str(&s2, e->size[d]));
+                int l = label_at(e, d);
+                return l == ELL
+                           ? FAIL(
+                                 "einsum(): dimension %d covered by ellipsis in operand %d has size %s which "
+                                 "does not broadcast with previously seen ellipsis with size %s for the "
+                                 "respective dimension",
+                                 d - e->place[ELL], i, size_str(&s1, e->op[i]->size[d]),
+                                 size_str(&s2, e->size[d]))
+                           : FAIL(
+                                 "einsum(): subscript %c has size %s for operand %d which does not broadcast "
+                                 "with previously seen size %s",
+                                 name_of(l), size_str(&s1, e->op[i]->size[d]), i, size_str(&s2, e->size[d]));
             }
             e->size[d] = e->op[i]->size[d];
             e->last[d] = i;

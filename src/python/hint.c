@@ -26,13 +26,15 @@ static void note(PyObject *v, PyObject *text) /* takes text */
     PyErr_Clear();
 }
 
-/* The path of the module that is running, from the frames of the calls; NULL: none is, or nn is not loaded. */
+/* The path of the module that is running, from the calls of compiled functions and Python's frames; NULL: none is, or nn is not loaded. */
 static PyObject *module_path(void)
 {
     PyObject *name = PyUnicode_FromString("taper.nn.modules.module"),
              *m = name ? PyImport_GetModule(name) : NULL,
-             *r = m ? PyObject_CallMethod(m, "_running", NULL) : NULL;
+             *traced = m && py_asks.traced_calls ? py_asks.traced_calls() : NULL,
+             *r = traced ? PyObject_CallMethod(m, "_running", "O", traced) : NULL;
     Py_XDECREF(name);
+    Py_XDECREF(traced);
     Py_XDECREF(m);
     if (r == Py_None)
         Py_CLEAR(r);

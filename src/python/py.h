@@ -160,6 +160,8 @@ typedef struct py_capture {
     PyObject *(*size_arith)(char op, PyObject *a, PyObject *b); /* + - * / p(ower) */
     int (*brand_changed)(bool torch);                           /* settings come from TORCH_* too */
     void (*note_saved)(void); /* the exception that is set says where its failure was saved, if it was */
+    PyObject *(*traced_calls)(
+        void); /* those without frames of Python: new list of (code, first argument or None), the innermost first */
 } py_capture;
 extern py_capture py_asks;
 #endif

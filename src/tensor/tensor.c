@@ -1,5 +1,6 @@
 #include "tensor/tensor.h"
 #include "base/bytes.h"
+#include "base/profile.h"
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -52,6 +53,8 @@ static void *take_bytes(const device_ops *o, int64_t nbytes, tp_device dev, tp_e
     void *p = o->alloc(dev, nbytes, err);
     if (p && o->host) {
         long long now = atomic_fetch_add_explicit(&live_bytes, nbytes, memory_order_relaxed) + nbytes;
+        if (profile_wants(PROFILES_memory))
+            profile_add_memory(nbytes, now);
         if (now > atomic_load_explicit(&peak_bytes, memory_order_relaxed))
             atomic_store_explicit(&peak_bytes, now, memory_order_relaxed);
     }
@@ -110,8 +113,12 @@ void storage_unref(tp_storage *s)
         s->release(s->ctx, s->data);
     else if (s->data) {
         const device_ops *o = device_ops_of(s->device);
-        if (o->host)
-            atomic_fetch_sub_explicit(&live_bytes, s->nbytes, memory_order_relaxed);
+        if (o->host) {
+            long long now = atomic_fetch_sub_explicit(&live_bytes, s->nbytes, memory_order_relaxed) -
+                            s->nbytes;
+            if (profile_wants(PROFILES_memory))
+                profile_add_memory(-s->nbytes, now);
+        }
         o->free(s->device, s->data, s->nbytes);
     }
     free(s);

@@ -257,8 +257,8 @@ def test_break_on_an_opcode_a_break_and_a_value():
     assert status == 0 and "TAPER_BREAK_ON break: builtin: print" in out and "hello" in out, out
     out, status = dialogue(program, ["c", "c", "c"] * 4, TAPER_BREAK_ON="wrap")
     assert "TAPER_BREAK_ON wrap: L['x'], a torch.Tensor" in out and "TAPER_BREAK_ON wrap: L['n'], a int" in out, out
-    out, status = dialogue(program, ["q"], TAPER_BREAK_ON="CALL")
-    assert status and "BdbQuit" in out, out
+    out, status = dialogue(program, ["q", "y"], TAPER_BREAK_ON="CALL")  # since CPython 3.14 it asks, and ends the process by itself
+    assert status and ("BdbQuit" in out or sys.version_info >= (3, 14)) and "done" not in out, out
 
 
 def test_extended_symbol_debugging_prints_the_stack_of_that_symbol_only():

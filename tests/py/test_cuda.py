@@ -59,7 +59,12 @@ def test_tensors():
 x = taper.tensor([[1., 2.], [3., 4.]], device="cuda")
 print(x, x.device, x.is_cuda, x.cpu().device, taper.cuda.memory_allocated() > 0)
 y = taper.arange(6).view(2, 3).t().to("cuda", taper.float64)
-print(y.stride(), y.cpu().tolist(), y[1, 0].item(), bool(y[0, 0]), y.numpy(force=True).tolist())
+print(y.stride(), y.cpu().tolist(), y[1, 0].item(), bool(y[0, 0]))
+try:
+    import numpy
+    assert y.numpy(force=True).tolist() == y.tolist()
+except ModuleNotFoundError:
+    pass
 print(taper.zeros(2, device="cuda").tolist(), taper.full((2,), 3, device="cuda:0").tolist(), taper.empty(2, device="cuda").shape)
 try:
     x.numpy()
@@ -79,7 +84,7 @@ del x, y, z
 print(taper.cuda.memory_allocated())
 """)
     assert "tensor([[1., 2.],\n        [3., 4.]], device='cuda:0') cuda:0 True cpu True" in out, out
-    assert "(1, 3) [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] 1.0 False [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]" in out, out
+    assert "(1, 3) [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] 1.0 False" in out, out
     assert "[0.0, 0.0] [3, 3] taper.Size([2])" in out.replace("torch.Size", "taper.Size"), out
     assert "Use Tensor.cpu()" in out and "found at least two devices" in out, out
     assert "[[7.0, 8.0], [4.0, 9.0]] True True" in out and "Size([3, 2]) [1.0, 1.0]" in out, out

@@ -37,3 +37,16 @@ def test_resnet():
 def test_lstm():
     v = losses("lstm")
     assert v[-1] < v[0] / 2, v
+
+
+def test_the_examples_compile():
+    """Each example trains in one graph, once compiled; graph breaks and calls that stay eager would be a poor example."""
+    for name, regions in (("mlp", 2), ("gpt", 2), ("resnet", 2), ("lstm", 1)):
+        code = (f"import runpy, taper; m = runpy.run_path({os.path.join(ROOT, 'examples', name + '.py')!r}, run_name='example'); "
+                "m['main'](steps=15) if 'main' in m else None\n"
+                "from taper._dynamo.utils import counters\n"
+                "print('graphs', counters['stats']['unique_graphs'], 'breaks', sum(counters['graph_break'].values()))")
+        p = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python")))
+        assert p.returncode == 0, p.stderr[-2000:]
+        graphs, breaks = re.search(r"graphs (\d+) breaks (\d+)", p.stdout).groups()
+        assert breaks == "0" and regions <= int(graphs) <= regions + 2, (name, graphs, breaks)  # at most: another size, and sizes of all kinds

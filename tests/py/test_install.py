@@ -79,3 +79,13 @@ def test_the_console_script():
     assert r.returncode == 0 and r.stdout.startswith("taper "), r.stdout + r.stderr
     r = run([sys.executable, "-c", code, "nonsense"])
     assert r.returncode == 2 and "there is no command 'nonsense'" in r.stderr, r.stderr
+
+
+def test_wheels_are_built_by_ci_for_every_supported_python():
+    with open(os.path.join(ROOT, ".github", "workflows", "ci.yml")) as f:
+        ci = f.read()
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as f:
+        versions = re.findall(r"Python :: (3\.\d+)", "\n".join(tomllib.load(f)["project"]["classifiers"]))
+    assert versions and all(f"cp{v.replace('.', '')}" in ci for v in versions) and "tools/wheel.sh" in ci and "manylinux_2_28" in ci
+    r = run(["sh", "-n", "tools/wheel.sh"])
+    assert r.returncode == 0, r.stderr

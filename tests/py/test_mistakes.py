@@ -35,7 +35,9 @@ def said_by(program):
     except BaseException as e:
         lines = [f.lineno for f in traceback.extract_tb(e.__traceback__) if f.filename == where]
         inner = re.findall(r'File ".*program.py", line (\d+)', str(e))  # "from user code" of what capture says
-        return "".join(traceback.format_exception_only(e)).rstrip("\n"), int(inner[-1]) if inner else lines[-1], source
+        text = "".join(traceback.format_exception_only(e)).rstrip("\n")
+        text = re.sub(r"\. Did you mean: '\w+'\?$", "", text, flags=re.M)  # the interpreter's own, which 3.12 and newer give here, too
+        return text, int(inner[-1]) if inner else lines[-1], source
     return "nothing", 0, source
 
 
@@ -119,3 +121,33 @@ def test_the_module_is_named_by_its_path():
             assert e.__notes__[0] == "In module: Sequential.1.parts.1, Linear(in_features=4, out_features=2, bias=True)", e.__notes__
         else:
             raise AssertionError
+
+
+def test_the_module_is_named_in_compiled_functions_too():
+    import taper
+    from taper import nn
+
+    class Block(nn.Module):
+        def __init__(self, after_a_break):
+            super().__init__()
+            self.parts = nn.ModuleList([nn.Linear(4, 8), nn.Linear(4, 2), nn.Embedding(3, 4)])
+            self.after_a_break = after_a_break
+
+        def forward(self, x):
+            if x.dtype == taper.int64:
+                return self.parts[2](x)  # known when it runs: instructions of the failed graph are executed one by one
+            h = self.parts[0](x)
+            if self.after_a_break:
+                taper._dynamo.graph_break()
+            return self.parts[1](h)
+
+    for after_a_break in (False, True):
+        for x, name in ((taper.ones(3, 4), "1, Linear(in_features=4, out_features=2, bias=True)"), (taper.tensor([9]), "2, Embedding(3, 4)")):
+            net = nn.Sequential(nn.Identity(), Block(after_a_break))
+            for compiled in (taper.compile(net), taper.compile(lambda x: net(x) + 1), nn.Sequential(nn.Identity(), taper.compile(net[1]))):
+                try:
+                    compiled(x)
+                except (RuntimeError, IndexError) as e:
+                    assert e.__notes__[0] == "In module: Sequential.1.parts." + name, e.__notes__
+                else:
+                    raise AssertionError

@@ -100,3 +100,56 @@ def test_one_at_a_time_and_after_an_error():
     with profile() as q:
         pass
     assert q.events() == [] and q.key_averages().table().endswith("Self CPU time total: 0.000us\n")
+
+
+def test_memory_is_recorded_where_it_is_asked_for():
+    @taper.compile
+    def g(x):
+        return (taper.sin(x) @ x).sum()
+    x = taper.ones(256, 256)
+    g(x)
+    with profile(profile_memory=True) as p:
+        with record_function("kept"):
+            y = taper.ones(512, 512)  # one mebibyte
+        with record_function("passing"):
+            z = y + 1
+            del z
+        g(x)
+    rows = {e.key: e for e in p.key_averages()}
+    assert rows["kept"].cpu_memory_usage == 1 << 20 and rows["passing"].cpu_memory_usage == 0, (rows["kept"].cpu_memory_usage, rows["passing"].cpu_memory_usage)
+    assert rows["aten::add"].self_cpu_memory_usage == 1 << 20 == rows["aten::add"].cpu_memory_usage
+    assert rows["passing"].self_cpu_memory_usage == -(1 << 20)  # given back by the range itself
+    text = p.key_averages().table(sort_by="self_cpu_memory_usage", row_limit=3)
+    assert "Self CPU Mem" in text and "1.00 Mb" in text and "Self CPU Mem" not in profile_of_nothing(), text
+    with tempfile.TemporaryDirectory() as d:
+        p.export_chrome_trace(os.path.join(d, "t.json"))
+        with open(os.path.join(d, "t.json")) as f:
+            counters = [e for e in json.load(f)["traceEvents"] if e["ph"] == "C"]
+        p.export_memory_timeline(os.path.join(d, "m.json"))
+        with open(os.path.join(d, "m.json")) as f:
+            times, held = json.load(f)
+        assert len(times) == len(held) == len(counters) and sorted(times) == times and max(held) - held[0] >= 1 << 20
+        p.export_memory_timeline(os.path.join(d, "m.html"), device="cpu")
+        with open(os.path.join(d, "m.html")) as f:
+            assert "<svg" in f.read()
+        raises(ValueError, lambda: p.export_memory_timeline(os.path.join(d, "x"), device="cuda:0"), "not of 'cuda:0'")
+        with profile() as q:
+            x + 1
+        raises(RuntimeError, lambda: q.export_memory_timeline(os.path.join(d, "x")), "write profile(profile_memory=True)")
+
+
+def profile_of_nothing():
+    with profile() as p:
+        taper.ones(2)
+    return p.key_averages().table()
+
+
+def test_shapes_are_recorded_where_they_are_asked_for():
+    with profile(record_shapes=True) as p:
+        for n in (2, 3, 3):
+            taper.ones(n, 4) + 1
+    adds = [e for e in p.key_averages(group_by_input_shape=True) if e.key == "aten::add"]
+    assert sorted((e.input_shapes[0], e.count) for e in adds) == [([2, 4], 1), ([3, 4], 2)], adds
+    assert len([e for e in p.key_averages() if e.key == "aten::add"]) == 1
+    text = p.key_averages(group_by_input_shape=True).table()
+    assert "Input Shapes" in text and "[[3, 4]" in text, text

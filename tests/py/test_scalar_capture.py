@@ -183,7 +183,7 @@ def test_division_by_a_number_that_turns_out_zero():
         try:
             c(taper.tensor(0.0))
         except ZeroDivisionError as e:
-            assert str(e) == "float division by zero"
+            assert str(e) in ("float division by zero", "division by zero")  # the second: since CPython 3.14
         else:
             raise AssertionError("ZeroDivisionError expected")
 

@@ -115,6 +115,30 @@ def test_summary_writer():
         assert sorted(os.path.basename(p) for p in glob.glob(os.path.join(d, "both_*"))) == ["both_a", "both_b"]
 
 
+def test_summary_writer_draws_a_graph():
+    class Net(taper.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = taper.nn.Sequential(taper.nn.Linear(4, 8), taper.nn.ReLU())
+            self.head = taper.nn.Linear(8, 2)
+
+        def forward(self, x, y):
+            return self.head(self.body(x)) + y
+    with tempfile.TemporaryDirectory() as d:
+        with SummaryWriter(d) as w:
+            w.add_graph(Net(), (taper.ones(3, 4), taper.ones(2)))
+            raises(ValueError, lambda: w.add_graph(Net()), "an example of the input")
+        event = [fields(r) for r in records(glob.glob(os.path.join(d, "events.out.tfevents.*"))[0])][1]
+        nodes = {n[1][0].decode(): n for n in map(fields, fields(event[4][0])[1])}
+        kinds = {name: n[2][0].decode() for name, n in nodes.items()}
+        assert {"Net/body/0/weight", "Net/head/bias", "input/x", "input/y"} <= set(nodes) and kinds["Net/head/bias"] == "Weight" and kinds["input/x"] == "Input", kinds
+        assert all(i.decode() in nodes for n in nodes.values() for i in n.get(3, []))
+        linear = next(n for name, n in nodes.items() if name.startswith("Net/body/0/") and "linear" in kinds[name])
+        attribute = fields(linear[5][0])
+        dims = [fields(x)[1][0] for x in fields(fields(fields(attribute[2][0])[1][0])[7][0])[2]]
+        assert linear[3][0] == b"input/x" and attribute[1] == [b"_output_shapes"] and dims == [3, 8], (linear, dims)
+
+
 def test_arrays_beside_tensors():
     try:
         import numpy as np

@@ -63,6 +63,17 @@ def test_alias_module():
     assert r.returncode == 0, r.stderr
 
 
+def test_names_of_old_guides():
+    r = run("-c", "import taper.torch_alias, os, tempfile, torch, torchdynamo, torchdynamo.config\n"
+                  "assert torchdynamo is torch._dynamo and torchdynamo.config is torch._dynamo.config\n"
+                  "os.chdir(tempfile.mkdtemp())\n"
+                  "torchdynamo.config.debug_dir_root = os.getcwd()\n"
+                  "from torch._dynamo.debug_utils import get_minifier_repro_path, minifier_dir\n"
+                  "assert os.path.isdir(minifier_dir()) and minifier_dir() == minifier_dir() and minifier_dir().startswith(os.getcwd())\n"
+                  "assert get_minifier_repro_path() == os.path.join(minifier_dir(), 'minifier_launcher.py')")
+    assert r.returncode == 0, r.stderr
+
+
 def test_real_torch_is_left_alone():
     code = ("import sys, types, warnings; real = types.ModuleType('torch'); sys.modules['torch'] = real\n"
             "import taper\nwith warnings.catch_warnings(record=True) as w:\n"

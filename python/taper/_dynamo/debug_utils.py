@@ -1,6 +1,7 @@
 """Comparing a graph with its compiled twin: copies of inputs, a float64 reference, one run with gradients."""
 import copy
 import logging
+import os
 
 from .. import _C
 from . import config
@@ -9,6 +10,21 @@ from .testing import collect_results, reduce_to_scalar_loss, requires_bwd_pass
 from .utils import clone_inputs, same
 
 log = logging.getLogger("taper._dynamo.debug_utils")
+
+
+def minifier_dir():
+    """The folder that failures of this process are saved in; it is made if it is not there."""
+    run = getattr(minifier_dir, "_run", None)
+    if run is None:
+        import datetime
+        run = minifier_dir._run = f"run_{datetime.datetime.now():%Y_%m_%d_%H_%M_%S_%f}-pid_{os.getpid()}"
+    path = os.path.join(config.debug_dir_root, run, "minifier")
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def get_minifier_repro_path():
+    return os.path.join(minifier_dir(), "minifier_launcher.py")
 
 
 def _is_float(dtype):

@@ -1,4 +1,4 @@
-"""The profiler: times of operators, of compiled kernels with the user's lines, and of ranges that the program names."""
+"""The profiler: times of operators, of compiled kernels with the user's lines, and of ranges that the program names; what they hold of memory."""
 import contextlib as _contextlib
 import enum as _enum
 import functools as _functools
@@ -55,8 +55,10 @@ def schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0)
 class FunctionEvent:
     """One call. Times are in microseconds; stack holds the user's line where it is known (compiled kernels)."""
 
-    def __init__(self, name, start, end, thread=0, kind="op", where=None):
+    def __init__(self, name, start, end, thread=0, kind="op", where=None, shapes=None):
         self.name = self.key = name
+        self.input_shapes = shapes
+        self.cpu_memory_usage = self.self_cpu_memory_usage = 0  # bytes that were taken and not given back
         self.start, self.end, self.thread, self.kind = start, end, thread, kind
         self.stack = [where] if where else []
         self.cpu_time_total = self.cpu_time = self.self_cpu_time_total = (end - start) / 1e3
@@ -83,6 +85,7 @@ class _Average:
         self.key, self.count, self.cpu_time_total, self.self_cpu_time_total, self.stack = key, 0, 0.0, 0.0, []
         self.cuda_time_total = self.device_time_total = self.self_cuda_time_total = self.self_device_time_total = 0
         self.cpu_memory_usage = self.self_cpu_memory_usage = 0
+        self.input_shapes = None
 
     @property
     def cpu_time(self):
@@ -90,6 +93,14 @@ class _Average:
 
     def __repr__(self):
         return f"<FunctionEventAvg key={self.key} self_cpu_time={_time_text(self.self_cpu_time_total)} cpu_time={_time_text(self.cpu_time)} count={self.count}>"
+
+
+def _bytes_text(n):
+    size = abs(n)
+    for unit in ("b", "Kb", "Mb", "Gb"):
+        if size < 1024 or unit == "Gb":
+            return f"{n} b" if unit == "b" else f"{'-' if n < 0 else ''}{size:.2f} {unit}"
+        size /= 1024
 
 
 def _time_text(us):
@@ -103,15 +114,23 @@ _SORTS = ("cpu_time", "cpu_time_total", "self_cpu_time_total", "cuda_time_total"
 class EventList(list):
     """Events, or their averages by name."""
 
+    memory = ()  # (time in ns, bytes, bytes held after that, what was running or None), with profile_memory=True
+
     def key_averages(self, group_by_input_shapes=False, group_by_stack_n=0, group_by_overload_name=False):
         rows = {}
         for e in self:
-            a = rows.setdefault((e.key, tuple(e.stack)), _Average(e.key))
+            shapes = e.input_shapes if group_by_input_shapes else None
+            a = rows.setdefault((e.key, tuple(e.stack), str(shapes)), _Average(e.key))
+            a.input_shapes = shapes
             a.count += e.count
+            a.cpu_memory_usage += e.cpu_memory_usage if not _inside_itself(e) else 0
+            a.self_cpu_memory_usage += e.self_cpu_memory_usage
             a.cpu_time_total += e.cpu_time_total if not _inside_itself(e) else 0
             a.self_cpu_time_total += e.self_cpu_time_total
             a.stack = e.stack
-        return EventList(rows.values())
+        out = EventList(rows.values())
+        out.memory = self.memory
+        return out
 
     def total_average(self):
         t = _Average("Total")
@@ -135,17 +154,22 @@ class EventList(list):
         if top_level_events_only:
             rows = [e for e in rows if getattr(e, "cpu_parent", None) is None]
         shown, total = rows[:row_limit] if row_limit >= 0 else rows, max(self.self_cpu_time_total, 1e-9)
-        heads = ["Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg", "# of Calls"]
+        heads = ["Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg", *(["CPU Mem", "Self CPU Mem"] if self.memory else []), "# of Calls"]
+        sizes = [str(e.input_shapes)[:max_shapes_column_width] if e.input_shapes is not None else "" for e in shown]
+        sized = max([len(s) for s in sizes] + [0])
+        sized = max(sized, 12) if sized else 0
         names = [e.key if len(e.key) <= max_name_column_width else e.key[:max_name_column_width - 3] + "..." for e in shown]
         places = [_short(e.stack[0], max_src_column_width) if e.stack else "" for e in shown]
         wide, src = max([4] + [len(n) for n in names]), max([len(p) for p in places] + [0])
         src = max(src, 15) if src else 0
-        rule = "  ".join(["-" * wide] + ["-" * 12] * len(heads) + (["-" * src] if src else []))
-        out = ([header] if header else []) + [rule, "  ".join(["Name".rjust(wide)] + [h.rjust(12) for h in heads] + (["Source Location".ljust(src)] if src else [])), rule]
-        for e, name, place in zip(shown, names, places):
+        rule = "  ".join(["-" * wide] + ["-" * 12] * len(heads) + (["-" * sized] if sized else []) + (["-" * src] if src else []))
+        out = ([header] if header else []) + [rule, "  ".join(["Name".rjust(wide)] + [h.rjust(12) for h in heads] + (["Input Shapes".rjust(sized)] if sized else [])
+                                                                        + (["Source Location".ljust(src)] if src else [])), rule]
+        for e, name, place, size in zip(shown, names, places, sizes):
             cells = (f"{100 * e.self_cpu_time_total / total:.2f}%", _time_text(e.self_cpu_time_total), f"{100 * e.cpu_time_total / total:.2f}%",
-                     _time_text(e.cpu_time_total), _time_text(e.cpu_time), str(e.count))
-            out.append("  ".join([name.rjust(wide)] + [c.rjust(12) for c in cells] + ([place.ljust(src)] if src else [])).rstrip())
+                     _time_text(e.cpu_time_total), _time_text(e.cpu_time),
+                     *((_bytes_text(e.cpu_memory_usage), _bytes_text(e.self_cpu_memory_usage)) if self.memory else ()), str(e.count))
+            out.append("  ".join([name.rjust(wide)] + [c.rjust(12) for c in cells] + ([size.rjust(sized)] if sized else []) + ([place.ljust(src)] if src else [])).rstrip())
         return "\n".join(out + [rule, f"Self CPU time total: {_time_text(self.self_cpu_time_total)}", ""])
 
     __str__ = table
@@ -163,7 +187,11 @@ class EventList(list):
         for e in self:
             if hasattr(e, "start"):
                 events.append({"name": e.key, "ph": "X", "cat": {"op": "cpu_op", "region": "user_annotation"}.get(e.kind, e.kind), "ts": e.start / 1e3,
-                               "dur": e.cpu_time_total, "pid": pid, "tid": e.thread, **({"args": {"source": e.stack[0]}} if e.stack else {})})
+                               "dur": e.cpu_time_total, "pid": pid, "tid": e.thread,
+                               **({"args": {**({"source": e.stack[0]} if e.stack else {}), **({"Input Dims": e.input_shapes} if e.input_shapes else {})}}
+                                  if e.stack or e.input_shapes else {})})
+        for at, size, held, _ in self.memory:
+            events.append({"name": "[memory]", "ph": "C", "cat": "cpu_instant_event", "ts": at / 1e3, "pid": pid, "args": {"bytes": held}})
         events += [{"name": "thread_name", "ph": "M", "pid": pid, "tid": t, "args": {"name": f"thread {t}"}} for t in sorted({e.thread for e in self if hasattr(e, "start")})]
         opener = _gzip_open if str(path).endswith(".gz") else open
         with opener(path, "wt") as f:
@@ -189,12 +217,31 @@ def _short(place, n):
     return place if len(place) <= n else "..." + place[3 - n:]
 
 
-def _events_of(raw):
+def _with_memory(events, memory):
+    """Gives what was taken and given back to the innermost call that was running then, and to those around it."""
+    kept, i, inner = [], 0, None
+    for at, size, held, thread in sorted(memory, key=lambda m: (m[3], m[0])):
+        while i < len(events) and (events[i].thread, events[i].start) <= (thread, at):
+            inner, i = events[i], i + 1
+        e = inner
+        while e is not None and (e.thread != thread or e.end < at):
+            e = e.cpu_parent
+        kept.append((at, size, held, e))
+        if e is not None:
+            e.self_cpu_memory_usage += size
+        while e is not None:
+            e.cpu_memory_usage += size
+            e = e.cpu_parent
+    events.memory = sorted(kept, key=lambda m: m[0])
+    return events
+
+
+def _events_of(raw, memory):
     """What the recorder saw, as events that know what they are part of."""
     out = EventList()
-    for kind, name, file, start, end, line, thread in sorted(raw, key=lambda r: (r[6], r[3], -r[4])):
+    for kind, name, file, start, end, line, thread, shapes in sorted(raw, key=lambda r: (r[6], r[3], -r[4])):
         key = "aten::" + name.split(".")[0] if kind == "op" else name
-        e = FunctionEvent(key, start, end, thread, kind, f"{file}:{line}" if file else None)
+        e = FunctionEvent(key, start, end, thread, kind, f"{file}:{line}" if file else None, _json.loads(shapes) if shapes else None)
         p = out[-1] if out else None
         while p is not None and (p.thread != thread or p.end < end or p.end <= start):
             p = p.cpu_parent
@@ -203,7 +250,28 @@ def _events_of(raw):
             p.cpu_children.append(e)
             p.self_cpu_time_total -= e.cpu_time_total
         out.append(e)
-    return out
+    return _with_memory(out, memory)
+
+
+def _memory_page(points):
+    """A page with the curve of the memory held; what was running where it is highest is named."""
+    import html
+    most, first, last = max(points, key=lambda m: m[2]), points[0][0], points[-1][0]
+    span, top = max(last - first, 1), max(most[2], 1)
+    path, held = "", points[0][2] - points[0][1]
+    for at, _, after, _ in points:  # what is held changes in steps
+        x = 1000 * (at - first) / span
+        path += f"{'L' if path else 'M'}{x:.2f} {300 - 290 * held / top:.2f}L{x:.2f} {300 - 290 * after / top:.2f}"
+        held = after
+    where = most[3]
+    said = f" in {where.key}" + (f", {where.stack[0]}" if where.stack else "") if where is not None else ""
+    return f"""<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><meta name="viewport" content="width=device-width">
+<title>Memory</title><style>body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }}
+svg {{ width: 100%; height: 22rem; border: 1px solid #8886; }} path {{ fill: #3b82f644; stroke: #3b82f6; vector-effect: non-scaling-stroke; }}</style>
+<h1>Memory of tensors over time</h1>
+<p>At most {_bytes_text(most[2])}, {(most[0] - first) / 1e6:.3f} ms after the beginning{html.escape(said)}. {len(points)} changes in {span / 1e6:.3f} ms.</p>
+<svg viewBox="0 0 1000 300" preserveAspectRatio="none"><path d="{path}L1000 300L0 300Z"/></svg>
+"""
 
 
 class profile:
@@ -213,13 +281,15 @@ class profile:
             step()
         print(prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=10))
 
-    Compiled code stays compiled; its kernels are listed by name with the line of the program they come from."""
+    Compiled code stays compiled; its kernels are listed by name with the line of the program they come from. profile_memory=True also records what
+    tensors take and give back, record_shapes=True the sizes of operators' inputs."""
 
     def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False, with_stack=False, with_flops=False,
                  with_modules=False, experimental_config=None, execution_trace_observer=None, acc_events=False, use_cuda=None, custom_trace_id_callback=None,
                  post_processing_timeout_s=None):
         self.schedule, self.on_trace_ready, self.step_num = schedule or _default_schedule_fn, on_trace_ready, 0
         self._events, self._on, self._meta, self.profiler = EventList(), False, {}, self
+        self.profile_memory, self.record_shapes = profile_memory, record_shapes
         self.current_action, self._scheduled, self._step = self.schedule(0), schedule is not None, None
 
     def _record(self, on):
@@ -227,11 +297,11 @@ class profile:
             if _running.get("prof") is not None:
                 raise RuntimeError("Profiler is already enabled on this thread: only one profile runs at a time")
             self._on, _running["prof"] = True, self
-            _C._profile_begin()
+            _C._profile_begin(self.profile_memory, self.record_shapes)
         elif not on and self._on:
             self._end_step()
             self._on, _running["prof"] = False, None
-            self._events = _events_of(_C._profile_end())
+            self._events = _events_of(*_C._profile_end())
 
     def _end_step(self):
         if self._step is not None:
@@ -280,7 +350,7 @@ class profile:
         return self._events
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n=0, group_by_overload_name=False):
-        return self._events.key_averages()
+        return self._events.key_averages(group_by_input_shape)
 
     def table(self, **kwargs):
         return self.key_averages().table(**kwargs)
@@ -297,6 +367,21 @@ class profile:
                     names.append(p.key.replace(" ", "_"))
                     p = p.cpu_parent
                 f.write(f"{';'.join(names[::-1])} {int(getattr(e, metric))}\n")
+
+    def export_memory_timeline(self, path, device=None):
+        """The memory that tensors hold over time (profile_memory=True): a page with its curve where the path ends in .html; else JSON,
+        [times in microseconds, bytes], compressed where it ends in .gz. Memory of the CPU is counted."""
+        if device is not None and not str(device).startswith("cpu"):
+            raise ValueError(f"export_memory_timeline: memory of the CPU is recorded, not of {device!r}")
+        points = self._events.memory
+        if not points:
+            raise RuntimeError("export_memory_timeline: nothing was recorded; " + ("no tensor was made" if self.profile_memory else "write profile(profile_memory=True)"))
+        opener = _gzip_open if str(path).endswith(".gz") else open
+        with opener(path, "wt") as f:
+            if str(path).endswith(".html"):
+                f.write(_memory_page(points))
+            else:
+                _json.dump([[at / 1e3 for at, _, _, _ in points], [held for _, _, held, _ in points]], f)
 
     def add_metadata(self, key, value):
         self._meta[key] = value
@@ -343,7 +428,7 @@ def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
     """A handler that writes each trace into a folder, as a file that trace viewers read."""
     def handler(prof):
         _os.makedirs(dir_name, exist_ok=True)
-        prof.export_chrome_trace(_os.path.join(dir_name, f"{worker_name or _os.getpid()}.{_time.time_ns()}.pt.trace.json"))
+        prof.export_chrome_trace(_os.path.join(dir_name, f"{worker_name or _os.getpid()}.{_time.time_ns()}.pt.trace.json{'.gz' if use_gzip else ''}"))
     return handler
 
 

@@ -8,6 +8,7 @@ import os
 
 from ... import _C
 from .. import backends, config
+from ..debug_utils import minifier_dir
 from ..exc import AccuracyError
 from . import run as _run
 
@@ -130,14 +131,6 @@ def _refuse_into(path):
     with open(path, "w") as f:
         f.write(REFUSAL)
     return path
-
-
-def minifier_dir():
-    run = getattr(minifier_dir, "_run", None)
-    if run is None:
-        import datetime
-        run = minifier_dir._run = f"run_{datetime.datetime.now():%Y_%m_%d_%H_%M_%S_%f}-pid_{os.getpid()}"
-    return os.path.join(config.debug_dir_root, run, "minifier")
 
 
 def dump_compiler_graph_state(gm, args, compiler_name, *, accuracy=None):

@@ -59,22 +59,27 @@ def _too_early(what, module):
     return e
 
 
-def _running():
-    """The module that is being called, as a path from the outermost one: "Net.body.1, a Linear(...)"; None: none is."""
-    frame, calls = sys._getframe(), []
+def _running(traced):
+    """The module that is being called, as a path from the outermost one: "Net.body.1, a Linear(...)"; None: none is.
+
+    traced: (code, first argument) of the calls of compiled functions, which have no frames of Python; the innermost comes first."""
+    codes, calls, frame = (Module.__call__.__code__, Module._call_with_hooks.__code__), [], sys._getframe()
+    traced = [first for code, first in traced if code in codes and isinstance(first, Module)]
     while frame is not None:
-        if frame.f_code in (Module.__call__.__code__, Module._call_with_hooks.__code__):
-            module = frame.f_locals.get("self")
-            if not calls or calls[-1] is not module:
-                calls.append(module)
+        if frame.f_code in codes:
+            calls.append(frame.f_locals.get("self"))
         frame = frame.f_back
+    mixed, calls = bool(traced and calls), list({id(m): m for m in traced + calls}.values())
+    if mixed:  # which of both kinds is inside of which is not known, but which module is a part of which
+        parts = [{id(m) for m in c.modules()} for c in calls]
+        calls.sort(key=lambda m: -sum(id(m) in p for p in parts))
     if not calls:
         return None
     parent = calls.pop()
     path = type(parent).__name__
     for module in reversed(calls):
         found = next((n for n, m in parent.named_modules() if m is module), None)
-        path += "." + found if found else " > " + type(module).__name__
+        path = ".".join([path, *(n for n in found.split(".") if n != "_orig_mod")]) if found else f"{path} > {type(module).__name__}"
         parent = module
     text = repr(parent)
     return f"{path}, {text}" if "\n" not in text and text != path else path
@@ -131,7 +136,7 @@ class Module:
         return self.forward(*args, **kwargs)
 
     def _call_with_hooks(self, args, kwargs):
-        for i, hook in itertools.chain(_global_forward_pre_hooks.items(), self._forward_pre_hooks.items()):
+        for i, hook in [*_global_forward_pre_hooks.items(), *self._forward_pre_hooks.items()]:
             if i in self._forward_pre_hooks_with_kwargs:
                 r = hook(self, args, kwargs)
                 if r is not None:
@@ -147,7 +152,7 @@ class Module:
             bw = _BackwardHook(self)
             args = bw.wrap_inputs(args)
         result = self.forward(*args, **kwargs)
-        for i, hook in itertools.chain(_global_forward_hooks.items(), self._forward_hooks.items()):
+        for i, hook in [*_global_forward_hooks.items(), *self._forward_hooks.items()]:
             r = hook(self, args, kwargs, result) if i in self._forward_hooks_with_kwargs else hook(self, args, result)
             if r is not None:
                 result = r

@@ -144,6 +144,43 @@ def _plugin(name, content=b""):
     return _bytes(9, _bytes(1, _bytes(1, name) + (_bytes(2, content) if content else b"")))
 
 
+# --- graphs: a GraphDef has a NodeDef for each operator, weight and input; "/" in names makes boxes ---
+def _attribute(key, value):
+    return _bytes(5, _bytes(1, key) + _bytes(2, value))
+
+
+def _shape(size):
+    return _bytes(7, b"".join(_bytes(2, _int(1, int(n))) for n in size))
+
+
+def _tensors(x):
+    if isinstance(x, (list, tuple)):
+        return [n for e in x for n in _tensors(e)]
+    return [x] if hasattr(x, "op") and hasattr(x, "meta") else []
+
+
+def _graph(model, args):
+    """The exported model as a GraphDef: operators stand in the box of the module whose weights they use."""
+    from taper.export import export
+    program = export(model, args)
+    top, weights = type(model).__name__, {**program.graph_signature.inputs_to_parameters, **program.graph_signature.inputs_to_buffers}
+    names, out = {}, b""
+    for node in program.graph.nodes:
+        sources = _tensors(node.args) + _tensors(list(node.kwargs.values()))
+        if node.op == "placeholder":
+            name = f"{top}/{weights[node.name].replace('.', '/')}" if node.name in weights else f"input/{node.name}"
+        else:
+            owner = next((weights[n.name].split(".")[:-1] for n in sources if n.name in weights), [])
+            name = "output/" + node.name if node.op == "output" else "/".join([top, *owner, node.name])
+        names[node.name] = name
+        kind = "Weight" if node.name in weights else "Input" if node.op == "placeholder" else "Output" if node.op == "output" else str(node.target)
+        value = node.meta.get("val")
+        size = value.shape if value is not None else program.state_dict[weights[node.name]].shape if node.name in weights else None
+        said = _attribute("_output_shapes", _bytes(1, _shape(size))) if size is not None and all(isinstance(n, int) for n in size) else b""
+        out += _bytes(1, _bytes(1, name) + _bytes(2, kind) + b"".join(_bytes(3, names[n.name]) for n in sources) + said)
+    return program, out + _bytes(4, _int(1, 22))
+
+
 class FileWriter:
     """One event file."""
     _count = 0
@@ -165,10 +202,13 @@ class FileWriter:
         with self._lock:
             self._file.write(head + _struct.pack("<I", _masked(head)) + data + _struct.pack("<I", _masked(data)))
 
-    def summary(self, value, step=None, walltime=None):
+    def event(self, field, content, step=None, walltime=None):
         if self._file.closed:
             raise ValueError("the SummaryWriter is closed")
-        self._record(_double(1, _time.time() if walltime is None else walltime) + _int(2, int(step or 0)) + _bytes(5, _bytes(1, value)))
+        self._record(_double(1, _time.time() if walltime is None else walltime) + _int(2, int(step or 0)) + _bytes(field, content))
+
+    def summary(self, value, step=None, walltime=None):
+        self.event(5, _bytes(1, value), step, walltime)
 
     def flush(self):
         if not self._file.closed:
@@ -179,7 +219,7 @@ class FileWriter:
 
 
 class SummaryWriter:
-    """Scalars, histograms, images and texts for TensorBoard:
+    """Scalars, histograms, images, texts and graphs for TensorBoard:
 
         writer = SummaryWriter("runs/first")
         writer.add_scalar("loss", loss, step)
@@ -223,7 +263,13 @@ class SummaryWriter:
         self.file_writer.summary(_bytes(1, tag + "/text_summary") + _bytes(8, tensor) + _plugin("text"), global_step, walltime)
 
     def add_graph(self, model, input_to_model=None, verbose=False, use_strict_trace=True):
-        raise NotImplementedError("SummaryWriter.add_graph is not supported; `taper report` shows graphs")
+        """The operators of a model called with input_to_model (a tensor, or a tuple of arguments), as boxes of its modules."""
+        if input_to_model is None:
+            raise ValueError("add_graph(model, input_to_model): the graph is recorded from a call, so an example of the input is needed")
+        program, graph = _graph(model, tuple(input_to_model) if isinstance(input_to_model, (list, tuple)) else (input_to_model,))
+        if verbose:
+            print(program.graph)
+        self.file_writer.event(4, graph)
 
     def add_hparams(self, hparam_dict, metric_dict, hparam_domain_discrete=None, run_name=None, global_step=None):
         """The settings as a text, the results as scalars."""
