@@ -440,11 +440,17 @@ def numpy_class():
     return _numpy.ndarray
 
 
-def numpy_array(x):
+def numpy_array(x, force=False):
     from . import _numpy
-    return _numpy.array_of(x)
+    return _numpy.array_of(x, force)
 
 
-def numpy_tensor(a, copy):
+def numpy_tensor(a, dtype=None, device=None, requires_grad=False):
     from . import _numpy
-    return _numpy.tensor_of(a, copy)
+    t = _numpy.tensor_of(a, True, dtype, device)
+    return t.requires_grad_() if requires_grad else t
+
+
+def numpy_as_tensor(a, dtype=None, device=None):
+    from . import _numpy
+    return _numpy.tensor_of(a, False, dtype, device)

@@ -18,6 +18,7 @@ typedef struct tobj {
     PyObject *abs;  /* what the traced program sees; owned */
     PyObject *real; /* owned, or NULL for objects made while tracing */
     source *src;
+    source *outer;      /* of a NumPy array, whose attributes are those of what stands for it */
     ir_node *node;      /* placeholders */
     PyObject *snapshot; /* contents at the start: list, or dict */
     PyObject *over;     /* attributes written: name -> value or the deleted mark */
@@ -95,6 +96,7 @@ struct trace {
     unsigned nlast;
     bool verbose;
     bool class_written; /* some class has attributes written while tracing */
+    bool arrays;        /* some inputs are NumPy arrays */
     struct gen_state *
         drawn; /* where random numbers stand at the start; what is drawn while tracing is taken back to here */
     bool took_hook;                  /* some tensor's hook is part of the graph */
@@ -187,8 +189,15 @@ bool t_numpy(void);                   /* is NumPy in use? */
 bool t_is_array(PyObject *o);         /* one of these */
 PyObject *t_array_class(PyObject *o); /* what it is for the program; borrowed */
 PyObject *
-t_array_method(PyObject *fn);    /* what stands for a method of theirs outside; new, or NULL: it is none */
-PyObject *t_array_outside(void); /* makes a NumPy array of its parts; new */
+t_array_method(PyObject *fn); /* what stands for a method of theirs outside; new, or NULL: it is none */
+bool t_is_real_array(const PyObject *o);
+PyObject *
+t_array_tensor(PyObject *array);      /* on the memory of NumPy's; new, or NULL: tensors cannot have it */
+bool t_holds_arrays(PyObject *o);     /* a list or tuple with one of these in it */
+PyObject *t_array_index(PyObject *k); /* an index for tensors without arrays in it; new */
+PyObject *t_wrap_array(trace *t, PyObject *o, source *s);
+bool t_arrays_overlap(const tp_tensor *a, const tp_tensor *b); /* two storages on one memory? */
+PyObject *t_array_outside(void);                               /* makes a NumPy array of its parts; new */
 bool t_is_numpy_scalar(PyTypeObject *tp);
 /* trace_lazy.c */
 PyObject *t_lazy_module(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, bool *handled);
