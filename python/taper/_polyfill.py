@@ -388,12 +388,16 @@ def function_record(cls, ctx_class, name, args, setup):
         out = _function_forward(cls, ctx, args, setup)
         outs = out if isinstance(out, tuple) else (out,)
         # an argument that is handed back is a tensor of its own
-        outs = tuple([o.detach() if isinstance(o, _C.Tensor) and any([o is a for a in args]) and not ctx._dirty else o
-                      for o in outs])
+        made = tuple([o.detach() if isinstance(o, _C.Tensor) and any([o is a for a in args]) else o for o in outs])
     finally:
         _C._set_grad_enabled(was)
-    outs = _function_link(cls, ctx, args, outs, _function_backward)
-    return outs if isinstance(out, tuple) else outs[0]
+    made = _function_link(cls, ctx, args, made, _function_backward)
+    if ctx._dirty:  # arguments that were written to are results themselves
+        for d in ctx._dirty:
+            if not any([d is o for o in outs]):
+                _break()
+        made = tuple([_function_dirty(o, m) if any([d is o for d in ctx._dirty]) else m for o, m in zip(outs, made)])
+    return made if isinstance(out, tuple) else made[0]
 
 
 def _function_link(cls, ctx, args, outs, backward):
@@ -401,6 +405,13 @@ def _function_link(cls, ctx, args, outs, backward):
 
 
 _C._capture_role(_function_link, "hop:function")
+
+
+def _function_dirty(written, result):
+    raise RuntimeError("only the tracer gives a tensor another history")
+
+
+_C._capture_role(_function_dirty, "hop:function_dirty")
 
 
 def _function_backward(cls, ctx, args, grads, outs):

@@ -180,6 +180,7 @@ PyObject *t_allowed(trace *t, PyObject *fn, PyObject *const *args, Py_ssize_t na
 PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 /* trace_function.c: autograd.Function with gradients */
 PyObject *t_function(trace *t, PyObject *const *args, Py_ssize_t nargs);
+PyObject *t_function_dirty(trace *t, PyObject *const *args, Py_ssize_t nargs);
 PyObject *t_register_hook(trace *t, PyObject *self, PyObject *hook);
 bool t_has_hook(tp_tensor *x); /* one that is part of the graph */
 /* x, or what the graph returns where x is NULL: is none of them such a tensor? */

@@ -985,5 +985,7 @@ PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t n
         return do_scan(t, args, nargs, kw);
     if (!strcmp(which, "function"))
         return t_function(t, args, nargs);
+    if (!strcmp(which, "function_dirty"))
+        return t_function_dirty(t, args, nargs);
     return do_map(t, args, nargs, kw);
 }
