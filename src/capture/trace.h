@@ -90,6 +90,8 @@ struct trace {
     bool compared;     /* sizes were compared, and the outcome became a guard */
     bool again;        /* not a break: the trace starts once more, now knowing better */
     uint64_t taped;    /* grad_steps_made() when it began */
+    map kept;          /* storages that steps of the tape may keep */
+    bool tape_hidden;  /* and there are steps that keep others */
     map by_data,       /* storages written through Tensor.data, which does not count as a write, */
         counted;       /* and those that calls wrote otherwise */
     char *last[20];    /* verbose: the newest instructions traced */

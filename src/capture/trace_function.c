@@ -252,6 +252,7 @@ static PyObject *add_node(call *c)
     function_step *s = (function_step *)grad_node_new(c->hook ? &hook_vt : &step_vt, sizeof *s, c->nout,
                                                       c->nin);
     s->n.zeros = true;
+    t->tape_hidden = true;
     s->n.saves = nkept > 0;
     s->t = t;
     s->node = m;
@@ -338,7 +339,8 @@ static bool has_views(const trace *t, const tp_tensor *x)
             continue;
         if (n->kind == IR_placeholder || n->kind == IR_const)
             return true;
-        if (n->kind == IR_call && n->variant != OPV_inplace && strcmp(op_row_of((op_id)n->op)->name, "detach"))
+        if (n->kind == IR_call && n->variant != OPV_inplace &&
+            strcmp(op_row_of((op_id)n->op)->name, "detach"))
             made++;
     }
     return made > 1;

@@ -2061,8 +2061,11 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
         for (size_t i = 0; i < t->objs.n && !seen; i++)
             seen = t->objs.at[i].node && py_is_tensor(t->objs.at[i].abs) &&
                    py_tensor(t->objs.at[i].abs)->storage == py_tensor(o)->storage;
-        if (v && py_is_tensor(v) && seen)
+        if (v && py_is_tensor(v) && seen) {
             py_tensor(v)->spare |= AGF_data;
+            if (py_tensor(v)->node && py_tensor(v)->rec == &t->rec)
+                ((ir_node *)py_tensor(v)->node)->silent = true;
+        }
         return v;
     }
     if (is(name, "_version") && t_on_input_memory(t, py_tensor(o))) /* no guard knows it */
@@ -2480,6 +2483,29 @@ int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
     return PyDict_SetItem(k->over, name, v ? v : deleted);
 }
 
+/* x.data = v of an input that needs no gradient: it looks at other memory from here on, and so does the real one after the graph. */
+static int set_data(trace *t, PyObject *o, PyObject *v)
+{
+    if (!v || !py_is_tensor(v) || py_tensor(v)->dt != py_tensor(o)->dt ||
+        !device_eq(tensor_device(py_tensor(v)), tensor_device(py_tensor(o))))
+        return v ? (t_break(t, BRK_attribute, "writing Tensor.data"), -1) : -1;
+    PyObject *d = PyObject_CallMethod(v, "detach", NULL);
+    tp_tensor *x = py_tensor(o), *y = d ? py_tensor(d) : NULL;
+    tobj *k = t_obj(t, o);
+    tp_err err = { 0 };
+    int r = y && (k->over || (k->over = PyDict_New())) ? PyDict_SetItemString(k->over, "data", d) : -1;
+    if (r >= 0 && !tensor_reset(x, y->storage, (dtype)y->dt, y->ndim, y->size, y->stride, y->offset, &err)) {
+        py_raise(&err);
+        r = -1;
+    }
+    if (r >= 0) {
+        x->node = y->node;
+        x->rec = y->rec;
+    }
+    Py_XDECREF(d);
+    return r;
+}
+
 int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
 {
     if (!(o = t_real(t, o)))
@@ -2503,6 +2529,9 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
             Py_XDECREF(r);
             return r ? 0 : -1;
         }
+        if (is(name, "data") && v && k && k->src && k->src->kind != SRC_const &&
+            !grad_requires_grad(py_tensor(o)))
+            return set_data(t, o, t_real(t, v));
         if (is(name, "data") || is(name, "requires_grad"))
             return t_break(t, BRK_attribute, "writing Tensor.%s", PyUnicode_AsUTF8(name)), -1;
         if (k && k->src) {
