@@ -443,6 +443,30 @@ def hook_backward(hook, ctx, args, grads, outs):
     return (r,)
 
 
+def new_parameter(data=None, requires_grad=True):
+    """nn.Parameter(): a leaf that the graph makes."""
+    from .nn.parameter import Parameter
+    if not isinstance(data, _C.Tensor) or type(data) is not _C.Tensor or not isinstance(requires_grad, bool):
+        _break()
+    p = data.detach().as_subclass(Parameter)
+    return p.requires_grad_() if requires_grad else p
+
+
+def legacy_new(dtype, args):
+    """torch.Tensor(...), torch.FloatTensor(...), x.new(...): sizes, values, or nothing."""
+    if len(args) == 1 and type(args[0]) in (list, tuple):
+        return _C.tensor(args[0], dtype=dtype)
+    if len(args) == 1 and not isinstance(args[0], (int, tuple)):
+        if "numpy" not in _sys.modules or not isinstance(args[0], numpy_class()):
+            _break()
+        return numpy_tensor(args[0], dtype)
+    return _C._op_functions[""]["empty"](args[0] if len(args) == 1 and isinstance(args[0], tuple) else args if args else (0,), dtype=dtype)
+
+
+def legacy_tensor(*args):
+    return legacy_new(_C.get_default_dtype(), args)
+
+
 def numpy_class():
     """taper._numpy.ndarray where NumPy is in use, or None."""
     if "numpy" not in _sys.modules:
