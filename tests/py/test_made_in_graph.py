@@ -38,8 +38,9 @@ def leaf():
 
 def test_legacy_constructors():
     def f(x):
-        return (x * 2, torch.Tensor([1, 2.5]), torch.FloatTensor([[1, 2], [3, 4]]), torch.LongTensor([1, 2]), torch.Tensor(2, 3).shape, torch.FloatTensor(3).fill_(1),
-                x.new(2).shape, torch.Tensor(x.shape).shape, torch.Tensor().shape, torch.BoolTensor([True]), x.new([1.0, 2.0]), x.new(x.shape).zero_(), torch.Tensor((1, 2)))
+        return (x * 2, torch.Tensor([1, 2.5]), torch.FloatTensor([[1, 2], [3, 4]]), torch.LongTensor([1, 2]), torch.Tensor(2, 3).shape,
+                torch.FloatTensor(3).fill_(1), x.new(2).shape, torch.Tensor(x.shape).shape, torch.Tensor().shape,
+                torch.BoolTensor([True]), x.new([1.0, 2.0]), x.new(x.shape).zero_(), torch.Tensor((1, 2)))
     same(f, lambda: taper.ones(6))
     same(lambda x, k: x * torch.Tensor([k, 1, 1]).sum(), leaf, lambda: 2)
 
@@ -61,7 +62,8 @@ def test_parameters():
 def test_counts_that_are_data():
     def f(x, n):
         a = taper.repeat_interleave(x, n)
-        return a.sin(), x.repeat_interleave(n).sum(), taper.repeat_interleave(n), x.view(6, 1).repeat_interleave(n, dim=0), x.repeat_interleave(n, output_size=6)
+        return a.sin(), x.repeat_interleave(n).sum(), taper.repeat_interleave(n), x.view(6, 1).repeat_interleave(n, dim=0), \
+            x.repeat_interleave(n, output_size=6)
     same(f, leaf, lambda: taper.tensor([1, 2, 0, 1, 1, 1]))
     same(lambda x, n: taper.repeat_interleave(x.view(2, 3), n, dim=1), leaf, lambda: taper.tensor([2]))
     same(lambda x: (taper.repeat_interleave(x, 2), taper.repeat_interleave(x.view(2, 3), 3, dim=1)), leaf)
