@@ -43,6 +43,8 @@ _ELSEWHERE["vmap"] = "func"
 _ELSEWHERE["quantize_dynamic"] = _ELSEWHERE["quantization_report"] = "ao.quantization"
 _ELSEWHERE["ScriptModule"] = _ELSEWHERE["ScriptFunction"] = "jit"
 _ELSEWHERE["Future"] = "futures"
+_ELSEWHERE.update(dict.fromkeys(("TensorType", "ListType", "DictType", "TupleType", "OptionalType", "UnionType", "IntType", "FloatType", "BoolType",
+                                 "StringType", "NoneType", "NumberType", "AnyType", "ComplexType", "DeviceObjType"), "_jit_types"))
 
 
 from ._absent import absent_class as _absent_class, absent_function as _absent_function  # noqa: E402

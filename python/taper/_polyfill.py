@@ -388,12 +388,16 @@ def function_record(cls, ctx_class, name, args, setup):
         out = _function_forward(cls, ctx, args, setup)
         outs = out if isinstance(out, tuple) else (out,)
         # an argument that is handed back is a tensor of its own
-        outs = tuple([o.detach() if isinstance(o, _C.Tensor) and any([o is a for a in args]) and not ctx._dirty else o
-                      for o in outs])
+        made = tuple([o.detach() if isinstance(o, _C.Tensor) and any([o is a for a in args]) else o for o in outs])
     finally:
         _C._set_grad_enabled(was)
-    outs = _function_link(cls, ctx, args, outs, _function_backward)
-    return outs if isinstance(out, tuple) else outs[0]
+    made = _function_link(cls, ctx, args, made, _function_backward)
+    if ctx._dirty:  # arguments that were written to are results themselves
+        for d in ctx._dirty:
+            if not any([d is o for o in outs]):
+                _break()
+        made = tuple([_function_dirty(o, m) if any([d is o for d in ctx._dirty]) else m for o, m in zip(outs, made)])
+    return made if isinstance(out, tuple) else made[0]
 
 
 def _function_link(cls, ctx, args, outs, backward):
@@ -401,6 +405,13 @@ def _function_link(cls, ctx, args, outs, backward):
 
 
 _C._capture_role(_function_link, "hop:function")
+
+
+def _function_dirty(written, result):
+    raise RuntimeError("only the tracer gives a tensor another history")
+
+
+_C._capture_role(_function_dirty, "hop:function_dirty")
 
 
 def _function_backward(cls, ctx, args, grads, outs):
@@ -432,6 +443,30 @@ def hook_backward(hook, ctx, args, grads, outs):
     return (r,)
 
 
+def new_parameter(data=None, requires_grad=True):
+    """nn.Parameter(): a leaf that the graph makes."""
+    from .nn.parameter import Parameter
+    if not isinstance(data, _C.Tensor) or type(data) is not _C.Tensor or not isinstance(requires_grad, bool):
+        _break()
+    p = data.detach().as_subclass(Parameter)
+    return p.requires_grad_() if requires_grad else p
+
+
+def legacy_new(dtype, args):
+    """torch.Tensor(...), torch.FloatTensor(...), x.new(...): sizes, values, or nothing."""
+    if len(args) == 1 and type(args[0]) in (list, tuple):
+        return _C.tensor(args[0], dtype=dtype)
+    if len(args) == 1 and not isinstance(args[0], (int, tuple)):
+        if "numpy" not in _sys.modules or not isinstance(args[0], numpy_class()):
+            _break()
+        return numpy_tensor(args[0], dtype)
+    return _C._op_functions[""]["empty"](args[0] if len(args) == 1 and isinstance(args[0], tuple) else args if args else (0,), dtype=dtype)
+
+
+def legacy_tensor(*args):
+    return legacy_new(_C.get_default_dtype(), args)
+
+
 def numpy_class():
     """taper._numpy.ndarray where NumPy is in use, or None."""
     if "numpy" not in _sys.modules:
@@ -440,11 +475,17 @@ def numpy_class():
     return _numpy.ndarray
 
 
-def numpy_array(x):
+def numpy_array(x, force=False):
     from . import _numpy
-    return _numpy.array_of(x)
+    return _numpy.array_of(x, force)
 
 
-def numpy_tensor(a, copy):
+def numpy_tensor(a, dtype=None, device=None, requires_grad=False):
     from . import _numpy
-    return _numpy.tensor_of(a, copy)
+    t = _numpy.tensor_of(a, True, dtype, device)
+    return t.requires_grad_() if requires_grad else t
+
+
+def numpy_as_tensor(a, dtype=None, device=None):
+    from . import _numpy
+    return _numpy.tensor_of(a, False, dtype, device)

@@ -175,6 +175,10 @@ _C._tensor_set("sparse_dim", lambda self: 0)
 _C._tensor_set("dense_dim", lambda self: self.dim())
 
 
+_C._capture_role(_C._legacy_new, "polyfill:legacy_new")
+_C._capture_role(Tensor, "polyfill:legacy_tensor")
+
+
 class _TypedMeta(type):
     def __instancecheck__(cls, obj):
         return isinstance(obj, Tensor) and obj.dtype is cls.dtype
@@ -182,8 +186,6 @@ class _TypedMeta(type):
 
 def _typed(name, dtype):
     def __new__(cls, *args, **kwargs):
-        if len(args) == 1 and hasattr(args[0], "__array_interface__"):  # an array holds values, not a size
-            return _C.tensor(args[0], dtype=dtype)
         return _C._legacy_new(dtype, args)
 
     return _TypedMeta(name, (), {"__new__": __new__, "dtype": dtype, "__module__": "taper", "is_cuda": False,

@@ -229,7 +229,7 @@ class CustomOpDef(_Op):
         module = getattr(fn, "__module__", None) if fn is not None else None
         super().__init__(qualname, schema, f"the Python module {module}" if module else None)
         self._kernels = {} if fn is None else {None: fn}
-        self._fake_fn = self._backward_fn = self._setup_fn = None
+        self._fake_fn, self._backward_fn, self._setup_fn = _early_fakes.pop(qualname, None), None, None
         self._differentiable = False
         self._init_fn = fn
         if fn is not None:
@@ -394,6 +394,7 @@ def triton_op(*args, **kwargs):
     raise NotImplementedError("Taper has no Triton")
 
 
+_early_fakes = {}  # register_fake() of operators that are not there yet
 _overloads = {}  # namespace::name.overload -> the name that it is kept under
 
 
@@ -449,8 +450,14 @@ def register_kernel(op, device_types, func=None, /, *, lib=None):
 
 
 def register_fake(op, func=None, /, *, lib=None, _stacklevel=1):
+    """What the results look like. It may come before the operator: a package that says so of the operators of its C++ extension can be imported
+    where that extension cannot be loaded."""
     if func is None:
         return lambda f: register_fake(op, f)
+    if isinstance(op, str) and _overloads.get(op, op) not in _defs:
+        _check_name(op.partition(".")[0])
+        _early_fakes[op] = func
+        return func
     return _def_of(op).register_fake(func)
 
 

@@ -47,8 +47,33 @@ class _Torch(_metadata.Distribution):
         return pathlib.Path(_taper.__file__).parent.parent / path
 
 
+class _Package(type(_sys)):
+    """A package whose public submodules are attributes without an import of their own, as programs expect of torch.nn.modules.batchnorm."""
+
+    def __getattr__(self, name):
+        path = f"{self.__spec__.name}.{name}"
+        try:
+            if not name.startswith("_"):
+                return _importlib.import_module(path)
+        except ModuleNotFoundError as e:
+            if e.name != path:
+                raise
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+class _PackageLoader(_machinery.SourceFileLoader):
+    def exec_module(self, module):
+        module.__class__ = _Package
+        super().exec_module(module)
+
+
 class _Finder(_abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
+        if name.startswith("taper."):
+            spec = _machinery.PathFinder.find_spec(name, path)
+            if spec is not None and spec.submodule_search_locations is not None and type(spec.loader) is _machinery.SourceFileLoader:
+                spec.loader = _PackageLoader(spec.loader.name, spec.loader.path)
+            return spec
         first, _, rest = name.partition(".")
         if first not in _OURS:
             return None
@@ -78,6 +103,9 @@ def install():
     _sys.meta_path.insert(0, _Finder())
     _C._set_prefix("torch")
     _sys.modules["torch"] = _taper
+    for name, module in list(_sys.modules.items()):
+        if name.startswith("taper.") and type(module) is type(_sys) and hasattr(module, "__path__"):
+            module.__class__ = _Package
     _taper.torch = _taper
     _taper.__version__ = _TorchVersion(_version.__version__)
     _taper.__name__ = "torch"

@@ -66,11 +66,31 @@ static bool kernel_takes(op_id op, op_variant v, const tp_val *arg, tp_err *err)
     map_putn(&known, key, (size_t)(4 + n), &known);
     return true;
 }
-/* Steps of the tape that kept a tensor see what Tensor.data writes, the backward of a graph would not: such writes are in graphs
- * only as long as nothing is on the tape. */
-static bool data_meets_tape(trace *t)
+static uint64_t memory_of(const tp_tensor *x) { return (uint64_t)(uintptr_t)x->storage; }
+
+/* What a step of the tape may keep: its operands and its results. */
+static void tape_keeps(trace *t, const tp_val *v)
 {
-    if (TP_LIKELY(!t->by_data.n) || grad_steps_made() == t->taped)
+    if (v->kind == VAL_tensor && v->t)
+        map_puti(&t->kept, memory_of(v->t), t);
+    for (int i = 0; v->kind == VAL_tensors && i < v->n; i++)
+        if (v->ts[i])
+            map_puti(&t->kept, memory_of(v->ts[i]), t);
+}
+static bool needs_gradient(const tp_val *v)
+{
+    bool any = v->kind == VAL_tensor && v->t && grad_requires_grad(v->t);
+    for (int i = 0; v->kind == VAL_tensors && i < v->n && !any; i++)
+        any = v->ts[i] && grad_requires_grad(v->ts[i]);
+    return any;
+}
+
+/* Steps of the tape that kept a tensor see what Tensor.data writes, the backward of a graph would not: such writes are in graphs
+ * only as long as no step may have kept what is written. written: NULL at the end. */
+static bool data_meets_tape(trace *t, const tp_tensor *written)
+{
+    if (TP_LIKELY(!t->by_data.n) || grad_steps_made() == t->taped ||
+        !(t->tape_hidden || (written && map_geti(&t->kept, memory_of(written)))))
         return false;
     t->e->r->no_data = t->again = true;
     t_break(t, BRK_attribute, "a write to Tensor.data: tracing again");
@@ -80,16 +100,23 @@ static bool record(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val 
                    tp_err *err)
 {
     trace *t = data;
-    bool writes = v == OPV_inplace || (op_row_of(op)->flags & OPF_MUT);
+    const op_row *row = op_row_of(op);
+    bool writes = v == OPV_inplace || (row->flags & OPF_MUT), by_data = false;
     if (writes && arg[0].kind == VAL_tensor) {
-        map *m = arg[0].t->spare & AGF_data ? &t->by_data : &t->counted;
-        map_puti(m, (uint64_t)(uintptr_t)arg[0].t->storage, t);
+        by_data = arg[0].t->spare & AGF_data;
+        map_puti(by_data ? &t->by_data : &t->counted, memory_of(arg[0].t), t);
     }
-    if (TP_UNLIKELY(data_meets_tape(t)))
+    if (TP_UNLIKELY(data_meets_tape(t, by_data ? arg[0].t : NULL)))
         return err_set(err, ERR_python, "a write to Tensor.data");
     if (!kernel_takes(op, v, arg, err) || !ir_record(cx, &t->rec, op, v, arg, out, err))
         return false;
-    const op_row *row = op_row_of(op);
+    bool taped = false;
+    for (int i = 0; cx->grad_mode && i < row->schema.nparam && !taped; i++)
+        taped = needs_gradient(&arg[i]);
+    for (int i = 0; taped && i < row->schema.nparam; i++)
+        tape_keeps(t, &arg[i]);
+    for (int i = 0; taped && i < row->schema.nret; i++)
+        tape_keeps(t, &out[i]);
     if (TP_UNLIKELY(cx->inference_mode) && v == OPV_fn && !(row->flags & (OPF_VIEW | OPF_MUT)))
         for (int i = 0; i < row->schema.nret; i++) /* as what is made in this mode is */
             if (out[i].kind == VAL_tensor && out[i].t)
@@ -159,6 +186,7 @@ static void attempt_end(attempt *a)
     map_free(&t->looked);
     map_free(&t->by_data);
     map_free(&t->counted);
+    map_free(&t->kept);
     vec_free(&t->keys);
     Py_CLEAR(t->params_seen);
     Py_CLEAR(t->caught);
@@ -425,7 +453,7 @@ static bool attempt_once(capture *c)
     t_now = t;
     t->taped = grad_steps_made();
     int rc = attempt_run(c->a, &ret, NULL);
-    if (rc != ST_error && data_meets_tape(t))
+    if (rc != ST_error && data_meets_tape(t, NULL))
         rc = ST_error;
     ev_span_end(&reading);
     if (ev_trace_on(EV_dynamo_output_graph) && t->g && t->g->nnode >= EV_LATER_NODES)

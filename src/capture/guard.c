@@ -194,6 +194,7 @@ static void source_put(strbuf *b, const source *s, const char *base)
         break;
     case SRC_dict: strbuf_add(b, ".__dict__"); break;
     case SRC_proxied: strbuf_add(b, ".mapping"); break;
+    case SRC_array: strbuf_add(b, ".tensor"); break;
     case SRC_subclasses: strbuf_add(b, ".__subclasses__()"); break;
     case SRC_func: strbuf_add(b, ".__func__"); break;
     case SRC_self: strbuf_add(b, ".__self__"); break;
@@ -292,10 +293,12 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
         return d ? PyDict_GetItemWithError(d, s->key) : NULL;
     case SRC_cached: return cache_entry(s->obj, s->key, s->index);
     case SRC_subclasses:
+    case SRC_array:
     case SRC_attr: {
-        PyObject *v = s->kind == SRC_attr ? PyObject_GetAttr(b, s->key)
-                      : PyType_Check(b)   ? PyObject_CallMethod(b, "__subclasses__", NULL)
-                                          : NULL;
+        PyObject *v = s->kind == SRC_attr    ? PyObject_GetAttr(b, s->key)
+                      : s->kind == SRC_array ? t_array_tensor(b)
+                      : PyType_Check(b)      ? PyObject_CallMethod(b, "__subclasses__", NULL)
+                                             : NULL;
         if (!v) {
             py_forget();
             return NULL;
@@ -839,6 +842,12 @@ bool const_equal(PyObject *a, PyObject *b) /* same type and value; NaN equals Na
     if (py_is_tensor(a) || type_is_python(Py_TYPE(a)))
         return false; /* only the same object is the same key; comparing would run code */
     int r = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (r > 0 && t_is_numpy_scalar(Py_TYPE(a)) && PyObject_IsTrue(a) == 0) {
+        PyObject *x = PyObject_Str(a), *y = PyObject_Str(b); /* the sign of zero */
+        r = x && y && !PyUnicode_Compare(x, y);
+        Py_XDECREF(x);
+        Py_XDECREF(y);
+    }
     if (r < 0)
         py_forget();
     return r > 0;
@@ -1064,6 +1073,12 @@ static bool shares_check(const entry *e, PyObject **reg, strbuf *why)
     for (int i = 0; i < e->nin && bad < 0; i++)
         if (now[i].with != e->shares[i].with || now[i].offset != e->shares[i].offset)
             bad = i;
+    for (int i = 0; i < e->nin && bad < 0; i++) { /* an array and its tensor are two storages */
+        for (int k = 0; k < e->nin && bad < 0 && e->in[i]->kind == SRC_array; k++)
+            if (k != i && in[i] && in[k] && py_is_tensor(in[i]) && py_is_tensor(in[k]) &&
+                t_arrays_overlap(py_tensor(in[i]), py_tensor(in[k])))
+                now[bad = i].with = k;
+    }
     int with = bad < 0 ? 0 : now[bad].with != bad ? now[bad].with : e->shares[bad].with;
     free(in);
     free(now);
@@ -1485,6 +1500,7 @@ static void print_source(strbuf *b, const entry *e, const source *s, int depth)
         [SRC_self] = "MethodSelfGuardAccessor",       [SRC_type] = "TypeGuardAccessor",
         [SRC_deque] = "ListGetItemGuardAccessor",     [SRC_proxied] = "MappingProxyGuardAccessor",
         [SRC_subclasses] = "SubclassesGuardAccessor", [SRC_cached] = "CacheGuardAccessor",
+        [SRC_array] = "ArrayGuardAccessor",
     };
     if (!s->used)
         return;

@@ -408,8 +408,9 @@ static recipe *rebuild(rb *b, PyObject *o)
     if (Py_TYPE(o) == &PyTraceAppend_Type)
         return append_recipe(b, o);
     tobj *k = t_obj(t, o);
-    if (k && k->src)
-        return k->src->kind == SRC_const ? konst(b, k->real) : from_src(b, k->src);
+    source *s = k && k->outer ? k->outer : k ? k->src : NULL;
+    if (s)
+        return s->kind == SRC_const ? konst(b, k->real) : from_src(b, s);
     PyTypeObject *tp = Py_TYPE(o);
     if (py_is_tensor(o))
         return !tensor_is_fake(py_tensor(o)) ? konst(b, o)

@@ -18,6 +18,7 @@ typedef struct tobj {
     PyObject *abs;  /* what the traced program sees; owned */
     PyObject *real; /* owned, or NULL for objects made while tracing */
     source *src;
+    source *outer;      /* of a NumPy array, whose attributes are those of what stands for it */
     ir_node *node;      /* placeholders */
     PyObject *snapshot; /* contents at the start: list, or dict */
     PyObject *over;     /* attributes written: name -> value or the deleted mark */
@@ -89,12 +90,15 @@ struct trace {
     bool compared;     /* sizes were compared, and the outcome became a guard */
     bool again;        /* not a break: the trace starts once more, now knowing better */
     uint64_t taped;    /* grad_steps_made() when it began */
+    map kept;          /* storages that steps of the tape may keep */
+    bool tape_hidden;  /* and there are steps that keep others */
     map by_data,       /* storages written through Tensor.data, which does not count as a write, */
         counted;       /* and those that calls wrote otherwise */
     char *last[20];    /* verbose: the newest instructions traced */
     unsigned nlast;
     bool verbose;
     bool class_written; /* some class has attributes written while tracing */
+    bool arrays;        /* some inputs are NumPy arrays */
     struct gen_state *
         drawn; /* where random numbers stand at the start; what is drawn while tracing is taken back to here */
     bool took_hook;                  /* some tensor's hook is part of the graph */
@@ -178,6 +182,7 @@ PyObject *t_allowed(trace *t, PyObject *fn, PyObject *const *args, Py_ssize_t na
 PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 /* trace_function.c: autograd.Function with gradients */
 PyObject *t_function(trace *t, PyObject *const *args, Py_ssize_t nargs);
+PyObject *t_function_dirty(trace *t, PyObject *const *args, Py_ssize_t nargs);
 PyObject *t_register_hook(trace *t, PyObject *self, PyObject *hook);
 bool t_has_hook(tp_tensor *x); /* one that is part of the graph */
 /* x, or what the graph returns where x is NULL: is none of them such a tensor? */
@@ -187,8 +192,15 @@ bool t_numpy(void);                   /* is NumPy in use? */
 bool t_is_array(PyObject *o);         /* one of these */
 PyObject *t_array_class(PyObject *o); /* what it is for the program; borrowed */
 PyObject *
-t_array_method(PyObject *fn);    /* what stands for a method of theirs outside; new, or NULL: it is none */
-PyObject *t_array_outside(void); /* makes a NumPy array of its parts; new */
+t_array_method(PyObject *fn); /* what stands for a method of theirs outside; new, or NULL: it is none */
+bool t_is_real_array(const PyObject *o);
+PyObject *
+t_array_tensor(PyObject *array);      /* on the memory of NumPy's; new, or NULL: tensors cannot have it */
+bool t_holds_arrays(PyObject *o);     /* a list or tuple with one of these in it */
+PyObject *t_array_index(PyObject *k); /* an index for tensors without arrays in it; new */
+PyObject *t_wrap_array(trace *t, PyObject *o, source *s);
+bool t_arrays_overlap(const tp_tensor *a, const tp_tensor *b); /* two storages on one memory? */
+PyObject *t_array_outside(void);                               /* makes a NumPy array of its parts; new */
 bool t_is_numpy_scalar(PyTypeObject *tp);
 /* trace_lazy.c */
 PyObject *t_lazy_module(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, bool *handled);

@@ -880,7 +880,7 @@ BUILTIN(type)
     if (!(o = t_real(t, args[0])))
         return NULL;
     if (t_is_array(o))
-        return t_break(t, BRK_construct, "the type of a NumPy array");
+        return Py_NewRef(t_array_class(o));
     if (py_is_symint(o) && sym_is_bool(py_symint_value(o)))
         return Py_NewRef((PyObject *)&PyBool_Type);
     return Py_NewRef(py_is_symint(o)                    ? (PyObject *)&PyLong_Type
@@ -1251,12 +1251,14 @@ BUILTIN(tensor)
         return o ? NULL : t_break(t, BRK_construct, "%s()", b->name);
     if (py_is_tensor(o) && !strcmp(b->name, "as_tensor") && nargs == 1 && !kw)
         return Py_NewRef(o);
-    if (t_is_array(o) && nargs == 1 && !kw)
-        return t_call(t, polyfill("numpy_tensor"),
-                      (PyObject *[]){ o, strcmp(b->name, "as_tensor") ? Py_True : Py_False }, 2, NULL);
+    if (t_is_array(o) && nargs == 1)
+        return t_call(t, polyfill(strcmp(b->name, "as_tensor") ? "numpy_tensor" : "numpy_as_tensor"), args,
+                      nargs, kw);
     if (py_is_symint(o) && nargs == 1)
         return tensor_of_size(t, b, o, args, nargs, kw);
-    if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o))
+    if (t_holds_arrays(o))
+        return t_call(t, polyfill("numpy_tensor"), args, nargs, kw);
+    if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o) && !t_is_numpy_scalar(Py_TYPE(o)))
         return t_break(t, BRK_construct, "%s() of a %s", b->name, Py_TYPE(o)->tp_name);
     l = PyList_Check(o) || PyTuple_Check(o) ? PyObject_Repr(o) : NULL;
     py_forget();
@@ -1407,10 +1409,10 @@ static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char
                              !sym_is_expr(py_tensor(self)->numel) && py_tensor(self)->numel <= 64
                          ? polyfill("tolist")
                          : NULL;
-    if (!list && !strcmp(name, "numpy") && !n && t_numpy())
-        list = polyfill("numpy_array");
     if (list)
         return t_call(t, list, &self, 1, NULL);
+    if (((!strcmp(name, "numpy") && !nargs) || (!strcmp(name, "__array__") && !n)) && n <= 1 && t_numpy())
+        return t_call(t, polyfill("numpy_array"), (PyObject *[]){ self, n ? args[0] : NULL }, 1, kw);
     if (one_of(name, reads))
         return t_break(t, BRK_data, "Tensor.%s", name);
     bool unknown = !strcmp(name, "storage_offset") || (!strcmp(name, "_is_view") && !py_tensor(self)->base);

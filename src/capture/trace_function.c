@@ -141,12 +141,10 @@ static bool among(trace *t, PyObject *tuple, const PyObject *o)
 static bool find_results(call *c)
 {
     trace *t = c->t;
-    PyObject *none = ctx_tuple(t, c->ctx, "_non_diff"), *dirty = none ? ctx_tuple(t, c->ctx, "_dirty") : NULL;
+    PyObject *none = ctx_tuple(t, c->ctx, "_non_diff");
     Py_ssize_t n = PyTuple_GET_SIZE(c->outs);
-    bool ok = dirty != NULL;
+    bool ok = none != NULL;
     c->out = mem_zalloc(sizeof *c->out * (size_t)MAX(n, 1));
-    if (ok && PyTuple_GET_SIZE(dirty))
-        ok = t_break(t, BRK_call_builtin, "autograd.Function with mark_dirty()") != NULL;
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         PyObject *o = t_real(t, PyTuple_GET_ITEM(c->outs, i));
         if (!(ok = o != NULL) || !py_is_tensor(o) || !dtype_has_grad((dtype)py_tensor(o)->dt) ||
@@ -161,7 +159,6 @@ static bool find_results(call *c)
         c->out[c->nout++] = o;
     }
     Py_XDECREF(none);
-    Py_XDECREF(dirty);
     return ok;
 }
 
@@ -255,6 +252,7 @@ static PyObject *add_node(call *c)
     function_step *s = (function_step *)grad_node_new(c->hook ? &hook_vt : &step_vt, sizeof *s, c->nout,
                                                       c->nin);
     s->n.zeros = true;
+    t->tape_hidden = true;
     s->n.saves = nkept > 0;
     s->t = t;
     s->node = m;
@@ -329,6 +327,45 @@ done:
     free(c.grad);
     Py_XDECREF(r);
     return res;
+}
+
+/* Somebody may hold a view of this memory, whose history would have to change, too. */
+static bool has_views(const trace *t, const tp_tensor *x)
+{
+    int made = 0;
+    IR_EACH (n, t->rec.g) {
+        const tp_tensor *v = ir_type(n);
+        if (!v || v->storage != x->storage)
+            continue;
+        if (n->kind == IR_placeholder || n->kind == IR_const)
+            return true;
+        if (n->kind == IR_call && n->variant != OPV_inplace &&
+            strcmp(op_row_of((op_id)n->op)->name, "detach"))
+            made++;
+    }
+    return made > 1;
+}
+/* mark_dirty(): from here on the tensor that was written to has the history of the result on its memory. */
+PyObject *t_function_dirty(trace *t, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *o = nargs == 2 ? t_real(t, args[0]) : NULL, *r = nargs == 2 ? t_real(t, args[1]) : NULL;
+    if (!o || !r || !py_is_tensor(o) || !py_is_tensor(r))
+        return t_break(t, BRK_arguments, "autograd.Function");
+    tp_tensor *x = py_tensor(o), *y = py_tensor(r);
+    if (!grad_requires_grad(y))
+        return Py_NewRef(o);
+    int nr = 0;
+    tp_err err = { 0 };
+    grad_node *n = grad_grad_fn(y, &nr, NULL);
+    if (t_obj(t, o) || x->base || x->rec != &t->rec || !n || (grad_requires_grad(x) && grad_is_leaf(x)))
+        return t_break(t, BRK_call_builtin,
+                       "autograd.Function with mark_dirty() of an input, a view or a leaf");
+    if (has_views(t, x))
+        return t_break(t, BRK_call_builtin, "autograd.Function with mark_dirty() of memory that others see");
+    if (!grad_set_history(x, n, nr, &err))
+        return py_raise(&err);
+    x->node = y->node;
+    return Py_NewRef(o);
 }
 
 /* Nobody will use what the call that is traced now returns. */

@@ -464,6 +464,7 @@ static bool add_call(trace *t, hop_kind k, const tp_val *arg, int narg, tp_tenso
         tp_tensor *p = ir_proxy(&t->rec, ir_add_getitem(t->rec.g, m, i, vT(tensor_ref(m->val.ts[i]))));
         tp_err err = { 0 };
         op_ctx cx = *CX;
+        t->tape_hidden |= grad && CX->grad_mode;
         if (grad && CX->grad_mode && dtype_has_grad((dtype)p->dt) &&
             !grad_set_requires_grad(&cx, p, true, &err)) {
             tensor_unref(p);
@@ -985,5 +986,7 @@ PyObject *t_hop(trace *t, const char *which, PyObject *const *args, Py_ssize_t n
         return do_scan(t, args, nargs, kw);
     if (!strcmp(which, "function"))
         return t_function(t, args, nargs);
+    if (!strcmp(which, "function_dirty"))
+        return t_function_dirty(t, args, nargs);
     return do_map(t, args, nargs, kw);
 }

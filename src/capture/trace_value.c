@@ -371,6 +371,11 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
         return t_break(t, BRK_wrapped, "a fake tensor of another trace");
     if (tensor_is_sparse(x))
         return t_break(t, BRK_wrapped, "a sparse tensor: calls on sparse tensors run outside of graphs");
+    t->arrays |= s->kind == SRC_array;
+    for (size_t i = 0; t->arrays && i < t->objs.n; i++)
+        if (t->objs.at[i].node && t->objs.at[i].real && py_is_tensor(t->objs.at[i].real) &&
+            t_arrays_overlap(py_tensor(t->objs.at[i].real), x))
+            return t_break(t, BRK_wrapped, "a NumPy array on the memory of another input");
     guard *g = guard_add(e, G_TENSOR_MATCH, s, NULL);
     guard_tensor *gt = g->t = ARENA_NEW(&e->mem, guard_tensor);
     guard_where(t, g);
@@ -714,15 +719,12 @@ static PyObject *wrap_proxy(trace *t, PyObject *o, source *s)
     return r;
 }
 
-/* Equal numbers are the same, but zero has two signs and NaN is no number. */
 static PyObject *wrap_numpy_scalar(trace *t, PyObject *o, source *s)
 {
-    PyObject *same = PyObject_RichCompare(o, o, Py_EQ);
-    bool odd = !same || PyObject_IsTrue(same) != 1 || PyObject_IsTrue(o) != 1;
-    Py_XDECREF(same);
-    py_forget();
-    if (odd)
-        return t_break(t, BRK_wrapped, "a %s that is zero or not a number", Py_TYPE(o)->tp_name);
+    if (!const_equal(o, o) || PyObject_RichCompareBool(o, o, Py_EQ) != 1) {
+        py_forget();
+        return t_break(t, BRK_wrapped, "a %s that is not a number", Py_TYPE(o)->tp_name);
+    }
     want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
     want(t, G_EQUALS_MATCH, s, o);
     return Py_NewRef(o);
@@ -758,13 +760,14 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         return NULL;
     known = t_obj(t, o);
     if (known) { /* reached on two ways: they must stay one object */
-        if (known->src && known->src != s && s->kind != SRC_const && known->src->kind != SRC_const) {
+        source *ks = known->outer ? known->outer : known->src;
+        if (ks && ks != s && s->kind != SRC_const && ks->kind != SRC_const) {
             guard *g = guard_add(t->e, G_DUPLICATE_INPUT, s, NULL);
-            g->src2 = known->src;
-            for (source *b = known->src; b; b = b->base)
+            g->src2 = ks;
+            for (source *b = ks; b; b = b->base)
                 b->used = true;
             guard_where(t, g);
-        } else if (known->src && known->src->kind == SRC_const && s->kind != SRC_const)
+        } else if (ks && ks->kind == SRC_const && s->kind != SRC_const)
             want(t, G_ID_MATCH, s, known->real ? known->real : known->abs);
         return Py_NewRef(known->abs);
     }
@@ -838,6 +841,11 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         return NULL;
     }
     want(t, G_TYPE_MATCH, s, (PyObject *)tp);
+    if (t_is_real_array(o)) {
+        PyObject *a = t_wrap_array(t, o, s);
+        if (a || PyErr_Occurred())
+            return a;
+    }
     t_obj_add(t, o, o, s);
     return Py_NewRef(o);
 }
@@ -1316,8 +1324,6 @@ PyObject *t_binary(trace *t, int op, PyObject *a, PyObject *b)
             t_fake_failed(t, "arithmetic with a tensor's value");
         return r;
     }
-    if (native_value(a) || native_value(b))
-        return t_break(t, BRK_operator, "%s of %s and %s", nm, Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
     return t_break(t, BRK_operator, "%s of %s and %s", nm, Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
 }
 
@@ -1458,15 +1464,16 @@ int t_is(trace *t, PyObject *a, PyObject *b)
     if (a == b)
         return 1;
     tobj *x = t_obj(t, a), *y = t_obj(t, b);
-    if (x && y && x->src && y->src && x->src->kind != SRC_const && y->src->kind != SRC_const) {
+    source *xs = !x ? NULL : x->outer ? x->outer : x->src, *ys = !y ? NULL : y->outer ? y->outer : y->src;
+    if (xs && ys && xs->kind != SRC_const && ys->kind != SRC_const) {
         for (size_t i = 0; i < t->e->guards.n; i++) {
             guard *g = &t->e->guards.at[i];
-            if (g->kind == G_NOT_SAME && g->src == x->src && g->src2 == y->src)
+            if (g->kind == G_NOT_SAME && g->src == xs && g->src2 == ys)
                 return 0;
         }
-        guard *g = guard_add(t->e, G_NOT_SAME, x->src, NULL);
-        g->src2 = y->src;
-        for (source *s = y->src; s; s = s->base)
+        guard *g = guard_add(t->e, G_NOT_SAME, xs, NULL);
+        g->src2 = ys;
+        for (source *s = ys; s; s = s->base)
             s->used = true;
         guard_where(t, g);
     }
@@ -1594,6 +1601,11 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
 {
     if (!(o = t_real(t, o)) || !(k = t_real(t, k)))
         return NULL;
+    if (py_is_tensor(o) && (t_is_array(k) || t_holds_arrays(k))) {
+        PyObject *i = t_array_index(k), *r = i ? t_subscr(t, o, i) : NULL;
+        Py_XDECREF(i);
+        return r;
+    }
     o = t_unproxied(o);
     if (!t_safe_type(Py_TYPE(o)) && !PyTuple_Check(o)) {
         PyObject *fn = type_func(o, "%s", "__getitem__"), *args[2] = { o, k };
@@ -1666,6 +1678,12 @@ int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v)
 {
     if (!(o = t_real(t, o)) || !(k = t_real(t, k)))
         return -1;
+    if (py_is_tensor(o) && (t_is_array(k) || t_holds_arrays(k))) {
+        PyObject *i = t_array_index(k);
+        int r = i ? t_setitem_base(t, o, i, v) : -1;
+        Py_XDECREF(i);
+        return r;
+    }
     if (!(PyDict_Check(o) ? t_key(t, k) : t_deep(t, k)))
         return -1;
     if (PyDict_Check(o)) {
@@ -2043,8 +2061,11 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
         for (size_t i = 0; i < t->objs.n && !seen; i++)
             seen = t->objs.at[i].node && py_is_tensor(t->objs.at[i].abs) &&
                    py_tensor(t->objs.at[i].abs)->storage == py_tensor(o)->storage;
-        if (v && py_is_tensor(v) && seen)
+        if (v && py_is_tensor(v) && seen) {
             py_tensor(v)->spare |= AGF_data;
+            if (py_tensor(v)->node && py_tensor(v)->rec == &t->rec)
+                ((ir_node *)py_tensor(v)->node)->silent = true;
+        }
         return v;
     }
     if (is(name, "_version") && t_on_input_memory(t, py_tensor(o))) /* no guard knows it */
@@ -2462,6 +2483,29 @@ int t_generic_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
     return PyDict_SetItem(k->over, name, v ? v : deleted);
 }
 
+/* x.data = v of an input that needs no gradient: it looks at other memory from here on, and so does the real one after the graph. */
+static int set_data(trace *t, PyObject *o, PyObject *v)
+{
+    if (!v || !py_is_tensor(v) || py_tensor(v)->dt != py_tensor(o)->dt ||
+        !device_eq(tensor_device(py_tensor(v)), tensor_device(py_tensor(o))))
+        return v ? (t_break(t, BRK_attribute, "writing Tensor.data"), -1) : -1;
+    PyObject *d = PyObject_CallMethod(v, "detach", NULL);
+    tp_tensor *x = py_tensor(o), *y = d ? py_tensor(d) : NULL;
+    tobj *k = t_obj(t, o);
+    tp_err err = { 0 };
+    int r = y && (k->over || (k->over = PyDict_New())) ? PyDict_SetItemString(k->over, "data", d) : -1;
+    if (r >= 0 && !tensor_reset(x, y->storage, (dtype)y->dt, y->ndim, y->size, y->stride, y->offset, &err)) {
+        py_raise(&err);
+        r = -1;
+    }
+    if (r >= 0) {
+        x->node = y->node;
+        x->rec = y->rec;
+    }
+    Py_XDECREF(d);
+    return r;
+}
+
 int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
 {
     if (!(o = t_real(t, o)))
@@ -2485,6 +2529,9 @@ int t_setattr(trace *t, PyObject *o, PyObject *name, PyObject *v)
             Py_XDECREF(r);
             return r ? 0 : -1;
         }
+        if (is(name, "data") && v && k && k->src && k->src->kind != SRC_const &&
+            !grad_requires_grad(py_tensor(o)))
+            return set_data(t, o, t_real(t, v));
         if (is(name, "data") || is(name, "requires_grad"))
             return t_break(t, BRK_attribute, "writing Tensor.%s", PyUnicode_AsUTF8(name)), -1;
         if (k && k->src) {

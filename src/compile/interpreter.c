@@ -41,7 +41,15 @@ static run_program *interpret(const backend *b, tp_comp *c, const ir_graph *g, c
 }
 
 /* ---- eager: on the tape ---- */
-static const ir_hook on_tape = { .call = grad_call, .opaque = run_opaque, .link = grad_link };
+static bool mark_silent(void *data, ir_node *n, tp_val *value, tp_err *err)
+{
+    if (TP_UNLIKELY(n->silent) && value->kind == VAL_tensor)
+        value->t->spare |= AGF_data;
+    return true;
+}
+static const ir_hook on_tape = {
+    .after = mark_silent, .call = grad_call, .opaque = run_opaque, .link = grad_link
+};
 const backend backend_eager = { "eager", "runs the graph one operator at a time", interpret, &on_tape };
 
 /* ---- after the autograd stage: gradients are graphs of their own ---- */

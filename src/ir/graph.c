@@ -535,6 +535,7 @@ ir_graph *ir_graph_copy(const ir_graph *g)
         m->spell = n->spell;
         m->written = n->written;
         m->written_back = n->written_back;
+        m->silent = n->silent;
         m->late = n->late;
         m->digest = n->digest ? arena_strdup(&c->mem, n->digest) : NULL;
         if (n->konst) {

@@ -51,6 +51,7 @@ struct ir_node {
         late; /* computed for those who read it, when what else they read is there; only its place in time depends
                       * on it */
     bool written_back; /* `written` has its first two operands in the other order */
+    bool silent;       /* a view through which writes do not count (Tensor.data) */
     uint16_t op;       /* op_id of a call */
     int narg;
     tp_val *arg;      /* schema order for calls; VAL_node/VAL_nodes where a call has tensors */

@@ -1,5 +1,6 @@
 /* rearrange.c - operators that copy elements to new places: cat, repeat, flip, roll, triangles, padding,
  * scatter into a view, and the backward forms of views. */
+#include "sym/env.h"
 #include "ops/decomp.h"
 #include "ops/axmap.h"
 #include "ops/iter.h"
@@ -665,11 +666,13 @@ bool shape_repeat_interleave(op_call *c)
     if (r->dt != DT_i64 && r->dt != DT_i32)
         return err_set(c->err, ERR_runtime, "repeats has to be Long or Int tensor");
     if (tensor_is_fake(r)) {
-        if (c->arg[1].kind == VAL_none)
+        symint n = c->arg[1].kind == VAL_none && c->cx->env ? sym_env_unbacked_size(c->cx->env, SYM_OO)
+                                                            : c->arg[1].i;
+        if (c->arg[1].kind == VAL_none && !c->cx->env)
             return err_set(
                 c->err, ERR_datadep,
                 "repeat_interleave: the output size depends on the values of repeats; pass output_size=");
-        return out_new(c, (dtype)r->dt, 1, &c->arg[1].i) != NULL;
+        return out_new(c, (dtype)r->dt, 1, &n) != NULL;
     }
     return true;
 }

@@ -686,6 +686,12 @@ static PyObject *f_frombuffer(PyObject *m, PyObject *const *args, Py_ssize_t nar
 }
 
 /* ---- Tensor(...), FloatTensor(...) and their kin ---- */
+static bool with_rows(PyObject *o) /* a NumPy array with dimensions: all arrays have an __index__ */
+{
+    bool ok = is_array(o) && PySequence_Check(o) && PySequence_Size(o) >= 0;
+    PyErr_Clear();
+    return ok;
+}
 /* Sizes, a sequence of numbers, another tensor, or nothing. */
 static tp_tensor *legacy(PyObject *args, int dt)
 {
@@ -700,7 +706,7 @@ static tp_tensor *legacy(PyObject *args, int dt)
     if (n == 1 && Py_TYPE(first) == PySize_Type) {
         sizes = first;
         n = PyTuple_GET_SIZE(first);
-    } else if (n == 1 && !PyIndex_Check(first)) {
+    } else if (n == 1 && (!PyIndex_Check(first) || with_rows(first))) {
         if (PyUnicode_Check(first)) {
             PyErr_Format(PyExc_TypeError, "new(): invalid data type '%s'", Py_TYPE(first)->tp_name);
             return NULL;

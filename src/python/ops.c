@@ -1151,6 +1151,21 @@ static PyObject *op_get(PyObject *o, void *what)
         strbuf_free(&b);
         return d;
     }
+    case 4: /* of what is a function of Python's in PyTorch */
+        for (int i = 0; i < n->nrow; i++) {
+            const op_schema *s = &op_row_of((op_id)n->row[i])->schema;
+            PyObject *d = PyDict_New();
+            for (int k = 0; d && k < s->nparam; k++) {
+                PyObject *v = s->param[k].kwonly ? py_from_val(&s->param[k].def) : NULL;
+                if (v)
+                    PyDict_SetItemString(d, s->param[k].name, v);
+                Py_XDECREF(v);
+            }
+            if (!d || PyDict_GET_SIZE(d))
+                return d;
+            Py_DECREF(d);
+        }
+        Py_RETURN_NONE;
     default: { /* rows behind the name */
         PyObject *l = PyList_New(n->nrow);
         for (int i = 0; l && i < n->nrow; i++)
@@ -1167,6 +1182,7 @@ static PyGetSetDef op_getset[] = { { "__name__", op_get, NULL, NULL, (void *)0 }
                                    { "__qualname__", op_get, NULL, NULL, (void *)0 },
                                    { "__module__", op_get, NULL, NULL, (void *)1 },
                                    { "__doc__", op_get, NULL, NULL, (void *)2 },
+                                   { "__kwdefaults__", op_get, NULL, NULL, (void *)4 },
                                    { "_rows", op_get, NULL, "op table rows behind this name", (void *)3 },
                                    { NULL } };
 static PyMethodDef op_methods[] = { { "__reduce__", op_reduce, METH_NOARGS, NULL }, { NULL } };

@@ -122,9 +122,6 @@ def one(package, name, build, store):
 
 def main():
     package, path, *names = sys.argv[1:]
-    lib = torch.library.Library("torchvision", "DEF")  # torchvision registers shapes for operators of its extension, which cannot be loaded here
-    for op in ("nms", "qnms"):
-        lib.define(op + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     store = {}
     for name, build in cases.CASES[package]:
         if not names or name in names:

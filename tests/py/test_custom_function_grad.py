@@ -309,7 +309,7 @@ def test_backward_that_cannot_be_traced_breaks_once():
     assert taper.allclose(want[0].grad, got[0].grad, atol=1e-6) and len(log) == 2 and abs(log[0] - log[1]) < 1e-6
 
 
-def test_dirty_arguments_break():
+def test_dirty_arguments():
     class Add(taper.autograd.Function):
         @staticmethod
         def forward(ctx, x, n):
@@ -320,11 +320,49 @@ def test_dirty_arguments_break():
         def backward(ctx, g):
             return g * 2, None
 
-    def f(x):
+    class Mul(taper.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.mark_dirty(x)
+            ctx.save_for_backward(w)
+            return x.mul_(w), w * 3
+
+        @staticmethod
+        def backward(ctx, g, h):
+            w, = ctx.saved_tensors
+            return g * w, g + h
+
+    def itself(x):
         y = x * 3
         z = Add.apply(y, 2)
         return z * y, z is y
-    same(f, 4, graphs=3, backends=("aot_eager",))
+
+    def through_another(x):
+        y = taper.zeros_like(x) + 2
+        z, w = Mul.apply(y, x * 1)
+        y.add_(1)
+        return y * 3 + w, z is y, y.requires_grad
+
+    def twice(x):
+        y = x.clone()
+        Add.apply(y, 1)
+        Add.apply(y, 2)
+        return y.sin(), y.requires_grad
+    for f in (itself, through_another, twice):
+        same(f, 4)
+
+    def seen_by_a_view(x):
+        y = x * 3
+        v = y[:2]
+        z = Add.apply(y, 2)
+        return z.sum() + v.sum(), z is y
+
+    def of_a_view(x):
+        y = x * 3
+        Add.apply(y[:2], 2)
+        return y * 2, y.requires_grad
+    for f in (seen_by_a_view, of_a_view):
+        same(f, 4, graphs=3, backends=("aot_eager",))
 
 
 def test_graph_as_the_users_backend_gets_it():

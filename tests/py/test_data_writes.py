@@ -91,6 +91,84 @@ def test_with_the_tape():
             assert p.grad.tolist() == q.grad.tolist(), (backend, p.grad, q.grad)
 
 
+class Model(taper.nn.Module):
+    def __init__(self, step):
+        super().__init__()
+        taper.manual_seed(0)
+        self.linear, self.book, self.step = taper.nn.Linear(4, 4), taper.nn.Parameter(taper.ones(3, 4), requires_grad=False), step
+        self.register_buffer("mean", taper.ones(4))
+        self.register_buffer("other", taper.full((4,), 3.0))
+
+    def forward(self, x):
+        return self.step(self, x)
+
+
+def averages(m, x):
+    h = m.linear(x).tanh()
+    m.mean.data.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+    m.book.data.copy_(m.book * m.mean)
+    return (h @ m.book.t()).sum()
+
+
+def clipped(m, x):
+    m.linear.weight.data.clamp_(-0.1, 0.1)
+    m.linear.bias.data.fill_(0)
+    return m.linear(x).pow(2).sum()
+
+
+def replaced(m, x):
+    m.mean.data = m.mean * 2
+    y = m.linear(x) * m.mean
+    m.other.data = m.mean.data
+    return y.sum() + m.other.sum()
+
+
+def replaced_by_another(m, x):
+    m.mean.data = m.other
+    with taper.no_grad():
+        m.mean.mul_(2)
+    return (m.linear(x) * m.other).sum()
+
+
+def kept_before(m, x):
+    y = m.linear(x)
+    m.linear.weight.data.mul_(2)
+    return (y * m.linear(x)).sum()
+
+
+def result_kept(m, x):
+    y = m.linear(x).exp()
+    y.data.mul_(2)
+    m.mean.data.add_(1)
+    return (y * m.mean).sum()
+
+
+def other_sizes(m, x):
+    m.mean.data = taper.ones(2)
+    return m.linear(x).sum() + m.mean.sum()
+
+
+def test_beside_a_tape_that_kept_other_tensors():
+    for step in (averages, clipped, replaced, replaced_by_another, other_sizes, kept_before, result_kept):
+        want = None
+        for backend in (None, "eager", "aot_eager", "inductor"):
+            taper._dynamo.reset()
+            taper._dynamo.utils.counters.clear()
+            m = Model(step)
+            c = taper.compile(m, backend=backend) if backend else m
+            losses = []
+            for _ in range(1 if step is other_sizes else 2):
+                r = c(taper.arange(8.0).view(2, 4) / 8)
+                r.backward()
+                losses.append(round(r.item(), 4))
+            got = (losses, [(n, [round(v, 4) for v in t.flatten().tolist()], t._version, None if t.grad is None else round(t.grad.sum().item(), 3))
+                            for n, t in (*m.named_parameters(), *m.named_buffers())], m.mean.data_ptr() == m.other.data_ptr())
+            want = want or got
+            assert want == got, (step, backend, want, got)
+            if backend and step not in (kept_before, result_kept):
+                assert not taper._dynamo.utils.counters["graph_break"], (step, taper._dynamo.utils.counters["graph_break"])
+
+
 def test_a_function_that_assigns():
     class Assign(taper.autograd.Function):
         @staticmethod

@@ -129,6 +129,122 @@ def test_memory_is_shared():
     same(wrong, graphs=None)
 
 
+def on_arrays(f, make, backends=("eager", "inductor"), full=True, n=1):
+    """f of arrays that are made anew: as eager in results, in which of them share memory or are inputs, and in what the inputs hold then."""
+    def outcome(g):
+        args = make()
+        out = []
+        for _ in range(n):
+            r = g(*args)
+            parts = list(r) if isinstance(r, (tuple, list)) else [r]
+            out.append((parts_of(r), [[p is a for a in args] + [np.shares_memory(p, a) for a in args if isinstance(a, np.ndarray)] for p in parts
+                                      if isinstance(p, np.ndarray)], parts_of(args)))
+        return repr(out)
+    want = outcome(f)
+    for b in backends:
+        taper._dynamo.reset()
+        counters.clear()
+        assert outcome(taper.compile(f, backend=b, fullgraph=full)) == want, (b, want)
+        if full:
+            assert counters["stats"]["unique_graphs"] <= 1
+
+
+def arrays(*more):
+    return (np.arange(6.0).reshape(2, 3) - 2, np.ones((2, 3), dtype=np.float32)) + more
+
+
+def test_arrays_that_are_given():
+    def both(a, b):
+        c = a * 2 + b
+        c[0] = 7
+        return c, a, a.T, a.sum(axis=1), a.max(), a.shape, isinstance(a, np.ndarray), a.dtype == np.float64, type(a.sum()) is np.float64
+
+    def written(a, b):
+        a += b
+        b[1] = 0
+        a[a > 3] = -1
+        return a, b + 1, np.where(a > 0, a, b)
+
+    def mixed(a, b):
+        t = taper.from_numpy(a) * taper.tensor(b)
+        t2 = taper.as_tensor(a)
+        t2.add_(1)
+        return t, a, taper.tensor(a, dtype=taper.float32), taper.ones(3)[np.array([0, 2])], taper.as_tensor(b, dtype=taper.float64), taper.ones(3) * b
+    for f in (both, written, mixed):
+        on_arrays(f, arrays)
+        on_arrays(f, arrays, n=3, backends=("eager",))
+    on_arrays(lambda a, b, k: [x * 2 for x in k] + [np.stack(k)], lambda: arrays([np.ones(2), np.zeros(2)]))
+    on_arrays(lambda a, b, k: (a is k, a is b, a + k), lambda: (lambda a, b: (a, b, a))(*arrays()))
+    on_arrays(lambda a, b, k: taper.ones(2) * k + a.shape[0] * np.float32(0.0), lambda: arrays(np.float64(0.0)))
+    on_arrays(lambda a, b, k: (k.copy(), a), lambda: arrays(np.array([None, 1])), full=False)
+    on_arrays(lambda a, b, k: (k + 1, a), lambda: arrays(np.arange(5.0)[::-1]), full=False)
+
+    def fixed(a, b):
+        a.flags.writeable = False
+        try:
+            a[0] = 1
+        except ValueError:
+            return b
+        return a
+    on_arrays(fixed, arrays, full=False)
+
+
+def test_arrays_on_one_memory():
+    def f(a, b):
+        a[:2] += 1
+        return a * b
+    for make in (lambda: (lambda a: (a[:3], a[1:]))(np.arange(4.0)), lambda: (lambda a: (a, a.copy()))(np.arange(3.0)),
+                 lambda: (lambda a: (a, taper.from_numpy(a)))(np.arange(3.0))):
+        on_arrays(f, make, full=False)
+    cf = taper.compile(f)
+    for _ in range(2):  # what was compiled for arrays apart is not used for others
+        for make in (lambda: (lambda a: (a[:3], a[3:]))(np.arange(6.0)), lambda: (lambda a: (a[:3], a[1:]))(np.arange(4.0))):
+            x, y = make(), make()
+            assert shown(f(*x)) == shown(cf(*y)) and shown(x) == shown(y)
+
+
+def test_other_arrays_than_before():
+    def f(a):
+        return np.sum(a * 2, axis=0)
+    taper._dynamo.reset()
+    cf = taper.compile(f, fullgraph=True)
+    for a in (np.ones((2, 3)), np.ones((4, 3)), np.ones((9, 3)), np.ones((2, 3), dtype=np.int64), np.ones((3, 2)).T, np.ones((0, 3)), np.ones((2, 3, 2))):
+        assert shown(cf(a)) == shown(f(a)), a
+    table = np.arange(4.0)
+
+    def g(x):
+        return x * taper.from_numpy(table)
+    cg = taper.compile(g, fullgraph=True)
+    for _ in range(2):
+        assert cg(taper.ones(4)).tolist() == g(taper.ones(4)).tolist()
+        table = table + 1
+
+
+def test_tensors_of_arrays():
+    assert taper.Tensor(np.arange(6).reshape(2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]] and taper.Tensor(np.ones((0, 3))).shape == (0, 3)
+    assert taper.Tensor(np.array(3)).shape == (3,) and taper.Tensor(np.ones(2)).dtype is taper.float32
+
+
+def test_many_functions():
+    a = np.arange(12.0).reshape(3, 4) * 0.37 - 1.3
+    for text in ("np.sort(a[:, [2, 0, 1]])", "np.tile(a, (2, 1))", "np.outer(a[0], a[1])", "np.meshgrid(a[0], a[1])", "np.vstack([a, a[:1]])",
+                 "np.hstack([a, a])", "np.dstack([a, a])", "np.column_stack([a[:, 0], a])", "np.split(a, 2, axis=1)", "np.array_split(a, 2)", "np.roll(a, 1, axis=0)",
+                 "np.diff(a)", "np.median(a, axis=1)", "np.percentile(a, 30)", "np.average(a, weights=a * a)", "np.ptp(a)", "np.nansum(a)", "np.round(a, 1)",
+                 "np.where(a > 0)", "np.argwhere(a > 0)", "a[a > 0]", "np.unique(np.sign(a))", "np.count_nonzero(a > 0)", "np.take(a, 1, axis=1)",
+                 "np.take_along_axis(a, np.argsort(a, axis=1), axis=1)", "np.arctan2(a, a + 1)", "np.copysign(a, -1.0)", "a // 0.5", "divmod(a, 2.0)",
+                 "np.atleast_2d(a[0])", "np.diag(a[0])", "np.kron(a[0], a[1])", "np.tensordot(a, a.T, 1)", "np.cross(a[0, :3], a[1, :3])",
+                 "np.linalg.solve(a[:3, :3] + 3 * np.eye(3), a[:, 0])", "np.abs(np.fft.rfft(a))", "a.astype(int)", "np.array([[a[0, 0], 1], [2, 3]])",
+                 "np.array([a[0], a[1]], dtype=np.float32)", "np.pad(a, ((1, 0), (0, 1)))", "np.append(a, a)", "np.repeat(a, 2, axis=1)", "np.searchsorted(a[0], [0.0, 0.5])",
+                 "np.isclose(a, a + 1e-12)", "np.nan_to_num(a)", "np.select([a > 0, a < -1], [a, -a])", "a[0, [1, 2]]", "a[[0, 1], [1, 2]]", "a.repeat(2)",
+                 "np.full_like(a, 3)", "np.full((2,), 1.5)", "np.tril_indices(3)", "np.array(2.0) + a", "np.cov(a)", "np.sin(taper.ones(2))", "np.stack([taper.ones(2)] * 2)",
+                 "a.dtype.name", "np.dtype('f4')", "np.issubdtype(a.dtype, np.floating)", "np.sum(a, axis=0, dtype=np.float32)", "a.item(0, 1)", "a.nbytes",
+                 "a ** 2 @ a.T", "2 ** a", "np.clip(a, None, a[0])", "~(a > 0) ^ (a < 1)", "a.cumprod(axis=1)", "np.unravel_index(5, (3, 4))"):
+        on_arrays(eval("lambda a: " + text, {"np": np, "taper": taper}), lambda: (a.copy(),), backends=("eager",))
+    for text in ("a[::-1]", "np.flip(a)", "np.broadcast_to(a[0], (2, 4))", "np.diag(a)", "a.strides", "np.histogram(a, 3)", "np.sum(a, where=a > 0)", "np.add(a, 1, dtype='f4')",
+                 "a[0, :, None][:, [0]]", "a[0, :][a[0] > 0]", "a.sum(initial=2)", "max(a[0])", "np.delete(a, 0, axis=0)"):
+        on_arrays(eval("lambda a: " + text, {"np": np, "taper": taper}), lambda: (a.copy(),), backends=("eager",), full=False)
+
+
 def test_in_between_operators_with_gradients():
     def f(x, w):
         mask = x.detach().numpy() > 0.5

@@ -49,6 +49,32 @@ def test_script():
         assert r.returncode == 2 and "there is no file" in r.stderr
 
 
+def test_names_that_packages_ask_for():
+    code = """
+import torch
+print(torch.autograd.profiler.record_function.__name__, torch.nn.modules.batchnorm.BatchNorm1d.__name__, torch.fx.proxy.Proxy.__name__,
+      torch.distributions.normal.Normal.__name__, torch.fx.interpreter.Interpreter is torch.fx.Interpreter)
+print(hasattr(torch.nn, "nothing_here"), hasattr(torch.nn.modules, "__wrapped__"), getattr(torch.distributions, "none", 3))
+print(torch.meshgrid.__kwdefaults__, torch.TensorType.get(), torch.ListType(torch.IntType.get()) == torch.ListType(torch.IntType.get()))
+from torch.utils.checkpoint import get_device_states, set_device_states
+print(get_device_states(torch.ones(2), [torch.ones(1)]), set_device_states([], []))
+@torch.library.register_fake("far::away")
+def _(x):
+    return x.new_empty(x.shape)
+try:
+    torch.ops.far.away(torch.ones(2))
+except AttributeError as e:
+    print("not there")
+torch.library.define("far::away", "(Tensor x) -> Tensor")
+torch.library.impl("far::away", "default", lambda x: x * 2)
+print(torch.compile(lambda x: torch.ops.far.away(x) + 1, fullgraph=True)(torch.ones(2)))
+"""
+    r = run("-m", "taper", "-c", code)
+    assert r.returncode == 0, r.stderr
+    assert r.stdout.splitlines() == ["record_function BatchNorm1d Proxy Normal True", "False False 3", "{'indexing': None} Tensor True", "([], []) None",
+                                     "not there", "tensor([3., 3.])"], r.stdout
+
+
 def test_code_and_module():
     r = run("-m", "taper", "-c", "import torch, sys; print(torch.float64, sys.argv)", "x")
     assert r.stdout == "torch.float64 ['-c', 'x']\n", r.stdout + r.stderr

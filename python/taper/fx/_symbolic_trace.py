@@ -34,7 +34,7 @@ class Proxy:
     """Stands for the value of a node: what is done to it becomes another node."""
 
     def __init__(self, node, tracer=None):
-        self.node, self.tracer = node, tracer or _Loose(node.graph)
+        self.node, self.tracer = node, tracer or GraphAppendingTracer(node.graph)
 
     def __repr__(self):
         return f"Proxy({self.node.name})"
@@ -316,8 +316,8 @@ class Tracer:
         return self.graph
 
 
-class _Loose(Tracer):
-    """Of a proxy that was made from a node by hand."""
+class GraphAppendingTracer(Tracer):
+    """Adds nodes to a graph that is there already; of a proxy that was made from a node by hand."""
 
     def __init__(self, graph):
         super().__init__()

@@ -432,18 +432,15 @@ class Interpreter:
 
     def __init__(self, module, garbage_collect_values=True, graph=None):
         self.module, self.graph = module, graph or module.graph
-        self.env = {}
+        self.env, self.symbols, self.args_iter = {}, {}, iter(())
 
-    def run(self, *args):
-        self.env, self.symbols = {}, {}
-        it = iter(args)
+    def run(self, *args, initial_env=None, enable_io_processing=True):
+        """initial_env: values of nodes that are not to be computed."""
+        self.env, self.symbols, self.args_iter = dict(initial_env or {}), {}, iter(args)
         for n in self.graph.nodes:
-            if n.op == "placeholder":
-                out = next(it, n.args[0] if n.args else _NO_DEFAULT)
-                if out is _NO_DEFAULT:
-                    raise RuntimeError(f"Expected positional argument for parameter {n.name}, but one was not passed in!")
-            else:
-                out = self.run_node(n)
+            if n in self.env:
+                continue
+            out = self.run_node(n)
             if n.op == "output":
                 return out
             self.env[n] = out
@@ -463,12 +460,36 @@ class Interpreter:
             return type(a)(self._values(x) for x in a)
         return _C._sym_eval(a, self.symbols) if isinstance(a, _C.SymInt) else a
 
-    def run_node(self, n):
-        look = lambda x: self.env[x]  # noqa: E731
-        args, kwargs = map_arg(n.args, look), map_arg(n.kwargs, look)
+    def map_nodes_to_values(self, args, n):
+        """args of the node n with values for nodes."""
+        def look(x):
+            if x not in self.env:
+                raise RuntimeError(f"Node {n} referenced nonexistent value {x}! Run Graph.lint() to diagnose such issues")
+            return self.env[x]
+        return map_arg(args, look)
+
+    def fetch_args_kwargs_from_env(self, n):
+        args, kwargs = self.map_nodes_to_values(n.args, n), self.map_nodes_to_values(n.kwargs, n)
         if self.symbols:
             args, kwargs = self._values(args), {k: self._values(v) for k, v in kwargs.items()}
-        return getattr(self, n.op)(n.target, args, kwargs)
+        return args, kwargs
+
+    def fetch_attr(self, target):
+        o = self.module
+        for part in target.split("."):
+            o = getattr(o, part)
+        return o
+
+    def run_node(self, n):
+        return getattr(self, n.op)(n.target, *self.fetch_args_kwargs_from_env(n))
+
+    def placeholder(self, target, args, kwargs):
+        if target.startswith("*"):  # what is left of the arguments
+            return list(self.args_iter)
+        out = next(self.args_iter, args[0] if args else _NO_DEFAULT)
+        if out is _NO_DEFAULT:
+            raise RuntimeError(f"Expected positional argument for parameter {target}, but one was not passed in!")
+        return out
 
     def call_function(self, target, args, kwargs):
         return target(*args, **kwargs)
@@ -480,10 +501,7 @@ class Interpreter:
         return self.module.get_submodule(target)(*args, **kwargs)
 
     def get_attr(self, target, args, kwargs):
-        o = self.module
-        for part in target.split("."):
-            o = getattr(o, part)
-        return o
+        return self.fetch_attr(target)
 
     def output(self, target, args, kwargs):
         return args[0]

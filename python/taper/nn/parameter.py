@@ -34,6 +34,9 @@ class Parameter(_C.Tensor):
         return _rebuild_parameter, (type(self), self.data, self.requires_grad)
 
 
+_C._capture_role(Parameter, "polyfill:new_parameter")
+
+
 def _rebuild_parameter(cls, data, requires_grad):
     return cls(data, requires_grad)
 

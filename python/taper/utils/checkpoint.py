@@ -37,6 +37,20 @@ class _Checkpoint(taper.autograd.Function):
         return (None, None, None) + tuple(a.grad if isinstance(a, taper.Tensor) else None for a in args)
 
 
+def get_device_states(*args):
+    """(indices, states) of the random number generators of the GPUs that these tensors are on."""
+    found = []
+    taper.utils._pytree.tree_map_only(taper.Tensor, lambda t: found.append(t.get_device()) if t.is_cuda else None, args)
+    found = sorted(set(found))
+    return found, [taper.cuda.get_rng_state(d) for d in found]
+
+
+def set_device_states(devices, states, *, device_type=None):
+    """Takes back what get_device_states read."""
+    for d, s in zip(devices, states):
+        taper.cuda.set_rng_state(s, d)
+
+
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
     """A sequence of modules in segments: what lies inside a segment is computed again in backward."""
     functions = list(functions.children()) if isinstance(functions, taper.nn.Sequential) else list(functions)

@@ -1,0 +1,2 @@
+"""Running graphs node by node, under the name programs import it from."""
+from .graph import Interpreter, Transformer  # noqa: F401
