@@ -150,7 +150,7 @@ bool shape_memfmt_strides(memfmt f, int ndim, const symint *size, symint *stride
     for (int i = 0; i < ndim; i++) {
         int d = order[want - 4][i];
         stride[d] = s;
-        s = sym_mul(s, sym_max(size[d], 1));
+        s = sym_mul(s, size[d]);
     }
     return true;
 }
