@@ -2110,8 +2110,8 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
     }
     if (is(name, "_version") && t_on_input_memory(t, py_tensor(o))) /* no guard knows it */
         return t_break(t, BRK_attribute, "Tensor._version of an input");
-    if (is(name, "data") || is(name, "grad_fn") || is(name, "__array_interface__") || is(name, "is_leaf") ||
-        is(name, "_base") ||
+    if (is(name, "data") || is(name, "__dict__") || is(name, "grad_fn") || is(name, "__array_interface__") ||
+        is(name, "is_leaf") || is(name, "_base") ||
         (k && k->src && grad_requires_grad(py_tensor(o)) &&
          (is(name, "output_nr") || is(name, "retains_grad"))))
         return t_break(t, BRK_attribute, "Tensor.%s", PyUnicode_AsUTF8(name));

@@ -559,6 +559,9 @@ static bool run_kernel(op_call *c)
     crumb_eager(c->row->name);
     bool ok = run_kernel_now(c);
     crumb_eager(NULL);
+    for (int i = c->nout; TP_UNLIKELY(c->cx->inference_mode) && ok && c->res && i < c->row->schema.nret; i++)
+        if (c->res[i] && c->res[i] != c->into) /* made by the kernel, which knows how long it is */
+            c->res[i]->flags |= TF_inference;
     return ok;
 }
 

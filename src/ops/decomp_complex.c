@@ -85,6 +85,9 @@ bool decomp_angle(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *x = arg[0].t;
     if (is_complex(&arg[0])) {
         tp_tensor *re = part(b, &arg[0], 0), *im = part(b, &arg[0], 1);
+        tp_tensor *none = b_op(b, eq_Tensor, vT(x), vI(0)); /* there its gradient is 0 */
+        re = b_op(b, where_self, vT(none), vT(b_op(b, detach, vT(re))), vT(re));
+        im = b_op(b, where_self, vT(none), vT(b_op(b, detach, vT(im))), vT(im));
         return RET(b_op(b, atan2, vT(im), vT(re)));
     }
     dtype dt = dtype_is_float((dtype)x->dt) ? (dtype)x->dt : b->cx->default_dtype;
