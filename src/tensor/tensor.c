@@ -516,6 +516,29 @@ bool tensor_overlaps_itself(const tp_tensor *t)
     return false;
 }
 
+bool shape_may_overlap(int ndim, const symint *size, const symint *stride)
+{
+    int order[TP_MAX_DIMS], n = 0;
+    symint reach = 0;
+    for (int i = 0; i < ndim; i++) {
+        int k = n;
+        if (sym_eq(size[i], 0))
+            return false;
+        if (sym_eq(size[i], 1))
+            continue;
+        for (n++; k > 0 && sym_gt(stride[order[k - 1]], stride[i]); k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (int i = 0; i < n; i++) {
+        int d = order[i];
+        if (!sym_gt(stride[d], reach))
+            return true;
+        reach = sym_add(reach, sym_mul(stride[d], sym_sub(size[d], 1)));
+    }
+    return false;
+}
+
 bool tensor_same_size(const tp_tensor *a, const tp_tensor *b)
 {
     if (a->ndim != b->ndim)
