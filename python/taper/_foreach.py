@@ -25,7 +25,7 @@ def _each(name, method, tensors, args, kw):
     _check_lists(tensors, *args)
     n = len(tensors)
     call = lambda i, t: getattr(t, method)(*(_pick(a, i, n) for a in args), **{k: _pick(v, i, n) for k, v in kw.items()})
-    return [call(i, t) for i, t in enumerate(tensors)]
+    return tuple(call(i, t) for i, t in enumerate(tensors))
 
 
 def _foreach(name):
@@ -54,12 +54,12 @@ for _n in ("add sub mul div pow addcmul addcdiv lerp clamp_min clamp_max abs aco
 
 def _foreach_maximum(self, other):
     _check_lists(self, other)
-    return [t.clamp_min(_pick(other, i, len(self))) for i, t in enumerate(self)]
+    return tuple(t.clamp_min(_pick(other, i, len(self))) for i, t in enumerate(self))
 
 
 def _foreach_minimum(self, other):
     _check_lists(self, other)
-    return [t.clamp_max(_pick(other, i, len(self))) for i, t in enumerate(self)]
+    return tuple(t.clamp_max(_pick(other, i, len(self))) for i, t in enumerate(self))
 
 
 def _foreach_maximum_(self, other):
@@ -76,12 +76,12 @@ def _foreach_minimum_(self, other):
 
 def _foreach_norm(self, ord=2, dtype=None):
     _check_lists(self)
-    return [_norm(t, ord, dtype=dtype) for t in self]
+    return tuple(_norm(t, ord, dtype=dtype) for t in self)
 
 
 def _foreach_max(self):
     _check_lists(self)
-    return [t.max() for t in self]
+    return tuple(t.max() for t in self)
 
 
 def _foreach_zero_(self):

@@ -455,6 +455,18 @@ static bool overlapping_input(const fn_state *f, const tp_tensor *t)
     }
     return any;
 }
+static bool in_row_order(const tp_tensor *t) /* by its expressions, without a guard */
+{
+    symint row[TP_MAX_DIMS];
+    shape_contiguous_strides(t->ndim, t->size, row);
+    return !memcmp(row, t->stride, sizeof *row * (size_t)t->ndim);
+}
+/* Is t, which the graph made, or the tensor that it is a view of, laid over itself (empty_strided)? Values are not. */
+static bool overlapping_made(const fn_state *f, const tp_tensor *t)
+{
+    const tp_tensor *root = t->base ? t->base : t;
+    return !is_input(f, t) && !in_row_order(root) && shape_may_overlap(root->ndim, root->size, root->stride);
+}
 /* x.view(int32) of floats: what is written there is no value of the tensor below. */
 static bool seen_as_another_type(const tp_tensor *t)
 {
@@ -484,7 +496,7 @@ static void set_form(tp_tensor *type, const tp_tensor *is)
     type->offset = is->offset;
 }
 
-/* A view of a tensor that was written: the new value may lie in memory another way than the tensor does. The tensors
+/* A view of a tensor that was written, or another result with its strides: the new value may lie in memory another way than the tensor does. The tensors
  * keep their form, which is what the caller sees; the node says what it computes. */
 static bool view_of_new_value(fn_state *f, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                               tp_err *err)
@@ -514,6 +526,13 @@ static bool view_of_new_value(fn_state *f, op_ctx *cx, op_id op, op_variant v, c
     val_clear(&probe[0]);
     tensor_unref(a[0].t);
     return ok;
+}
+
+/* Is it a new tensor that lies in memory as an argument with gaps does (select_scatter and its like)? */
+static bool keeps_gaps(const tp_val *out)
+{
+    const tp_tensor *t = out[0].kind == VAL_tensor ? out[0].t : NULL;
+    return t && sym_all_const(t->size, t->ndim) && sym_all_const(t->stride, t->ndim) && !tensor_is_dense(t);
 }
 
 static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
@@ -548,6 +567,9 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
         if (overlapping_input(f, arg[0].t))
             return err_set(err, ERR_notimpl, "'%s' writes into an input whose elements share memory",
                            row->full);
+        if (overlapping_made(f, arg[0].t))
+            return err_set(err, ERR_notimpl, "'%s' writes into a tensor whose elements share memory",
+                           row->full);
         if (seen_as_another_type(arg[0].t))
             return err_set(err, ERR_notimpl, "'%s' writes into memory that is seen as another type",
                            row->full);
@@ -555,8 +577,8 @@ static bool functional_call(void *data, op_ctx *cx, op_id op, op_variant v, cons
     }
     if (!ir_record(cx, f->r, op, v, arg, out, err))
         return false;
-    if ((row->flags & OPF_VIEW) && arg[0].kind == VAL_tensor && find(f, arg[0].t->storage) &&
-        !view_of_new_value(f, cx, op, v, arg, out, err))
+    if (((row->flags & OPF_VIEW) || keeps_gaps(out)) && arg[0].kind == VAL_tensor &&
+        find(f, arg[0].t->storage) && !view_of_new_value(f, cx, op, v, arg, out, err))
         return false;
     for (int i = 0; i < row->schema.nret;
          i++) { /* results that look at written storage belong to its generation */

@@ -249,6 +249,19 @@ static bool expanded(const tp_tensor *t)
     return false;
 }
 
+/* Does x lie in memory otherwise than a dense value; of symbolic strides, than the value `now`, which is as near as a value
+ * comes? */
+static bool has_gaps(const tp_tensor *x, const tp_tensor *now)
+{
+    if (sym_all_const(x->size, x->ndim) && sym_all_const(x->stride, x->ndim))
+        return !tensor_is_dense(x);
+    for (int d = 0; d < x->ndim; d++)
+        if (x->size[d] != 1 && x->stride[d] != now->stride[d] &&
+            !sym_known(SYM_eq, x->stride[d], now->stride[d]))
+            return true;
+    return false;
+}
+
 /* Gradients of x, which lies on the memory of an input, end at a tensor that requires_grad_() made a leaf: -1 no; the item
  * that is this leaf; g's number of items, when no item is. */
 static int ends_inside(const trace *t, const ir_graph *g, tp_tensor *x)
@@ -520,8 +533,8 @@ static bool collect_item(items *s, int i, tp_err *err)
         s->root[a->index] = x;
         set_head(s, a->index, x);
     }
-    if (!x->base && in < 0 && sym_all_const(x->size, x->ndim) && sym_all_const(x->stride, x->ndim) &&
-        !tensor_is_dense(x) && !expanded(x) && ir_type(n)->storage != x->storage)
+    if (!x->base && in < 0 && has_gaps(x, ir_type(n)) && !expanded(x) &&
+        (ir_type(n)->storage != x->storage || !same_view(ir_type(n), x)))
         place(s, a->index, AOT_value, a->index, x);
     return true;
 }

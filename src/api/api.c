@@ -11,14 +11,24 @@ const char *tp_version(void) { return TP_VERSION; }
 int tp_abi_version(void) { return TP_ABI_VERSION; }
 void tp_free(void *p) { free(p); }
 
+/* NULL where an object is wanted. Functions without `err` answer as for an empty one. */
+static bool given(const void *p, const char *what, tp_err *err)
+{
+    return p || err_set(err, ERR_type, "%s is NULL; what made it has failed, and its error says why", what);
+}
+
 /* ---- errors ---- */
 tp_err *tp_err_new(void) { return mem_zalloc(sizeof(tp_err)); }
 void tp_err_free(tp_err *e) { free(e); }
-void tp_err_clear(tp_err *e) { err_clear(e); }
-bool tp_err_is_set(const tp_err *e) { return err_is_set(e); }
-const char *tp_err_message(const tp_err *e) { return e->msg; }
-const char *tp_err_class(const tp_err *e) { return err_class(e->kind); }
-const char *tp_err_notes(const tp_err *e) { return e->notes; }
+void tp_err_clear(tp_err *e)
+{
+    if (e)
+        err_clear(e);
+}
+bool tp_err_is_set(const tp_err *e) { return e && err_is_set(e); }
+const char *tp_err_message(const tp_err *e) { return e ? e->msg : ""; }
+const char *tp_err_class(const tp_err *e) { return e ? err_class(e->kind) : ""; }
+const char *tp_err_notes(const tp_err *e) { return e ? e->notes : ""; }
 
 /* ---- tensors ---- */
 _Static_assert((int)TP_BOOL == DT_bool && (int)TP_U8 == DT_u8 && (int)TP_I8 == DT_i8 &&
@@ -74,17 +84,19 @@ tp_tensor *tp_tensor_wrap(tp_dtype dt, int ndim, const int64_t *size, const int6
     if (!stride)
         shape_contiguous_strides(ndim, size, st);
     shape_storage_bytes((dtype)dt, ndim, size, stride ? stride : st, 0, &bytes, NULL);
+    if (bytes && !given(data, "the memory to wrap", err))
+        return NULL;
     tp_storage *s = storage_wrap(data, bytes, release ? release : keep_hands_off, ctx);
     tp_tensor *t = tensor_on(s, (dtype)dt, ndim, size, stride ? stride : st, 0);
     storage_unref(s);
     return t;
 }
 
-tp_tensor *tp_tensor_ref(tp_tensor *t) { return tensor_ref(t); }
+tp_tensor *tp_tensor_ref(tp_tensor *t) { return t ? tensor_ref(t) : NULL; }
 void tp_tensor_unref(tp_tensor *t) { tensor_unref(t); }
-tp_dtype tp_tensor_dtype(const tp_tensor *t) { return (tp_dtype)t->dt; }
-int tp_tensor_ndim(const tp_tensor *t) { return t->ndim; }
-static int wrap(const tp_tensor *t, int d) { return d < 0 ? d + t->ndim : d; }
+tp_dtype tp_tensor_dtype(const tp_tensor *t) { return t ? (tp_dtype)t->dt : (tp_dtype)DT_COUNT; }
+int tp_tensor_ndim(const tp_tensor *t) { return t ? t->ndim : 0; }
+static int wrap(const tp_tensor *t, int d) { return !t ? -1 : d < 0 ? d + t->ndim : d; }
 int64_t tp_tensor_size(const tp_tensor *t, int d)
 {
     d = wrap(t, d);
@@ -95,10 +107,13 @@ int64_t tp_tensor_stride(const tp_tensor *t, int d)
     d = wrap(t, d);
     return d >= 0 && d < t->ndim ? t->stride[d] : 0;
 }
-int64_t tp_tensor_numel(const tp_tensor *t) { return t->numel; }
-void *tp_tensor_data(const tp_tensor *t) { return tensor_data(t); }
-bool tp_tensor_is_contiguous(const tp_tensor *t) { return tensor_is_contiguous(t); }
-tp_tensor *tp_tensor_contiguous(tp_tensor *t, tp_err *err) { return tensor_contiguous(t, err); }
+int64_t tp_tensor_numel(const tp_tensor *t) { return t ? t->numel : 0; }
+void *tp_tensor_data(const tp_tensor *t) { return t ? tensor_data(t) : NULL; }
+bool tp_tensor_is_contiguous(const tp_tensor *t) { return t && tensor_is_contiguous(t); }
+tp_tensor *tp_tensor_contiguous(tp_tensor *t, tp_err *err)
+{
+    return given(t, "the tensor", err) ? tensor_contiguous(t, err) : NULL;
+}
 
 /* ---- graphs ---- */
 static ir_graph *G(const tp_graph *g) { return (ir_graph *)g; }
@@ -109,19 +124,30 @@ tp_graph *tp_graph_new(const char *name) { return give(ir_graph_new(name ? name 
 void tp_graph_free(tp_graph *g) { ir_graph_free(G(g)); }
 tp_graph *tp_graph_parse(const char *text, size_t n, const char *name, tp_err *err)
 {
-    return give(ir_parse(text, n, name, NULL, err));
+    return given(text, "the text", err) ? give(ir_parse(text, n, name ? name : "text", NULL, err)) : NULL;
 }
-tp_graph *tp_graph_load(const char *path, tp_err *err) { return give(ir_load(path, NULL, err)); }
-bool tp_graph_save(const tp_graph *g, const char *path, tp_err *err) { return ir_save(G(g), path, err); }
-bool tp_graph_verify(const tp_graph *g, tp_err *err) { return ir_verify(G(g), err); }
-uint64_t tp_graph_hash(const tp_graph *g) { return ir_hash(G(g)); }
-int tp_graph_n_nodes(const tp_graph *g) { return G(g)->nnode; }
-int tp_graph_n_inputs(const tp_graph *g) { return (int)G(g)->inputs.n; }
-int tp_graph_n_outputs(const tp_graph *g) { return G(g)->output ? G(g)->output->narg : 0; }
+tp_graph *tp_graph_load(const char *path, tp_err *err)
+{
+    return given(path, "the path", err) ? give(ir_load(path, NULL, err)) : NULL;
+}
+bool tp_graph_save(const tp_graph *g, const char *path, tp_err *err)
+{
+    return given(g, "the graph", err) && given(path, "the path", err) && ir_save(G(g), path, err);
+}
+bool tp_graph_verify(const tp_graph *g, tp_err *err)
+{
+    return given(g, "the graph", err) && ir_verify(G(g), err);
+}
+uint64_t tp_graph_hash(const tp_graph *g) { return g ? ir_hash(G(g)) : 0; }
+int tp_graph_n_nodes(const tp_graph *g) { return g ? G(g)->nnode : 0; }
+int tp_graph_n_inputs(const tp_graph *g) { return g ? (int)G(g)->inputs.n : 0; }
+int tp_graph_n_outputs(const tp_graph *g) { return g && G(g)->output ? G(g)->output->narg : 0; }
 
 char *tp_graph_print(const tp_graph *g)
 {
     strbuf b = { 0 };
+    if (!g)
+        return NULL;
     ir_print(&b, G(g), IR_PRINT_all);
     return strbuf_take(&b);
 }
@@ -130,14 +156,14 @@ bool tp_graph_simplify(tp_graph *g, const char *passes, tp_err *err)
 {
     tp_err own = { 0 };
     tp_comp c = { .err = err ? err : &own };
-    return pass_run_named(&c, G(g), passes);
+    return given(g, "the graph", err) && pass_run_named(&c, G(g), passes);
 }
 
 /* ---- building ---- */
 tp_node *tp_graph_input(tp_graph *g, const char *name, tp_dtype dt, int ndim, const int64_t *size,
                         const int64_t *stride, tp_err *err)
 {
-    if (!geometry_ok(dt, ndim, size, stride, err))
+    if (!given(g, "the graph", err) || !geometry_ok(dt, ndim, size, stride, err))
         return NULL;
     tp_tensor *t = tensor_new_fake((dtype)dt, ndim, size, stride, DEVICE_CPU);
     ir_node *n = ir_add_placeholder(G(g), name ? name : "input", NULL, t);
@@ -148,6 +174,8 @@ tp_node *tp_graph_input(tp_graph *g, const char *name, tp_dtype dt, int ndim, co
 
 tp_node *tp_graph_constant(tp_graph *g, const char *name, tp_tensor *t, tp_err *err)
 {
+    if (!given(g, "the graph", err))
+        return NULL;
     if (!t || tensor_is_fake(t)) {
         err_set(err, ERR_value, "a constant needs a tensor with bytes");
         return NULL;
@@ -157,8 +185,8 @@ tp_node *tp_graph_constant(tp_graph *g, const char *name, tp_tensor *t, tp_err *
 
 static bool own_node(const ir_graph *g, const ir_node *n, tp_err *err)
 {
-    return (n && n->graph == g) ||
-           err_set(err, ERR_value, "'%s' belongs to another graph", n ? n->name : "NULL");
+    return given(g, "the graph", err) && given(n, "a node", err) &&
+           (n->graph == g || err_set(err, ERR_value, "'%s' belongs to another graph", n->name));
 }
 
 static bool to_val(const ir_graph *g, const tp_arg *a, tp_val *v, tp_err *err)
@@ -202,6 +230,12 @@ tp_node *tp_graph_call(tp_graph *g, const char *op, const tp_arg *args, int n, t
     op_id id;
     op_variant v;
 
+    if (!given(g, "the graph", err) || !given(op, "the name of the operator", err))
+        return NULL;
+    if (n < 0 || (n && !args)) {
+        err_set(err, ERR_value, "%d arguments that are not there", n);
+        return NULL;
+    }
     const op_custom *custom = strstr(op, "::") ? custom_find(op, NULL) : NULL;
     if (custom) {
         tp_val pos[CUSTOM_MAX_ARGS];
@@ -251,6 +285,8 @@ tp_node *tp_graph_item(tp_graph *g, tp_node *of, int index, tp_err *err)
 
 bool tp_graph_output(tp_graph *g, tp_node *const *values, int n, tp_err *err)
 {
+    if (!given(g, "the graph", err))
+        return false;
     if (n < 0 || (n && !values))
         return err_set(err, ERR_value, "%d values that are not there", n);
     tp_val *v = mem_zalloc(sizeof *v * (size_t)MAX(n, 1));
@@ -269,10 +305,12 @@ bool tp_graph_output(tp_graph *g, tp_node *const *values, int n, tp_err *err)
     return ok;
 }
 
-const char *tp_node_name(const tp_node *n) { return N(n)->name; }
+const char *tp_node_name(const tp_node *n) { return n ? N(n)->name : NULL; }
 char *tp_node_type(const tp_node *n)
 {
     strbuf b = { 0 };
+    if (!n)
+        return NULL;
     ir_type_print(&b, &N(n)->val);
     return strbuf_take(&b);
 }
@@ -298,6 +336,8 @@ tp_program *tp_compile(const tp_graph *g, const char *name, tp_err *err)
 {
     tp_err own = { 0 };
     tp_comp c = { .err = err ? err : &own };
+    if (!given(g, "the graph", c.err) || !given(name, "the backend's name", c.err))
+        return NULL;
     const backend *b = backend_find(name, c.err);
     run_program *r = b ? backend_compile(b, &c, G(g), NULL) : NULL;
     if (!r)
@@ -334,6 +374,9 @@ static tp_tensor *tensor_of_number(const tp_val *v, tp_err *err)
 
 bool tp_program_run(tp_program *p, tp_tensor *const *in, int nin, tp_tensor **out, int nout, tp_err *err)
 {
+    if (!given(p, "the program", err) || (nin > 0 && !given(in, "the list of inputs", err)) ||
+        (nout > 0 && !given(out, "the list of outputs", err)))
+        return false;
     tp_val *iv = mem_zalloc(sizeof *iv * (size_t)MAX(nin, 1));
     tp_val *ov = mem_zalloc(sizeof *ov * (size_t)MAX(nout, 1));
     bool ok = nout == p->nout || err_set(err, ERR_type, "the graph returns %d values, not %d", p->nout, nout);

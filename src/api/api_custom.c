@@ -14,10 +14,10 @@ struct tp_call {
 static const tp_val *arg_at(const tp_call *c, int i)
 {
     static const tp_val none;
-    return i >= 0 && i < c->narg ? &c->arg[i] : &none;
+    return c && i >= 0 && i < c->narg ? &c->arg[i] : &none;
 }
 
-int tp_call_n_args(const tp_call *c) { return c->narg; }
+int tp_call_n_args(const tp_call *c) { return c ? c->narg : 0; }
 tp_tensor *tp_call_tensor(const tp_call *c, int i)
 {
     const tp_val *v = arg_at(c, i);
@@ -42,7 +42,7 @@ const char *tp_call_str(const tp_call *c, int i)
 
 void tp_call_return(tp_call *c, int i, tp_tensor *t)
 {
-    if (i < 0 || i >= (int)COUNT(c->res)) {
+    if (!c || i < 0 || i >= (int)COUNT(c->res)) {
         tensor_unref(t);
         return;
     }
@@ -60,7 +60,10 @@ bool tp_call_return_type(tp_call *c, int i, tp_dtype dt, int ndim, const int64_t
     return true;
 }
 
-bool tp_err_set(tp_err *err, const char *message) { return err_set(err, ERR_runtime, "%s", message); }
+bool tp_err_set(tp_err *err, const char *message)
+{
+    return err_set(err, ERR_runtime, "%s", message ? message : "an error without a message");
+}
 
 /* ---- from the list to the user's functions ---- */
 static bool run(tp_call_fn *f, const op_custom *o, const tp_val *arg, int narg, int want, tp_val *out,
@@ -107,8 +110,11 @@ static bool kernel(const op_custom *o, const tp_val *arg, int narg, tp_val *out,
 int64_t tp_size_add(int64_t a, int64_t b) { return sym_add(a, b); }
 int64_t tp_size_sub(int64_t a, int64_t b) { return sym_sub(a, b); }
 int64_t tp_size_mul(int64_t a, int64_t b) { return sym_mul(a, b); }
-int64_t tp_size_div(int64_t a, int64_t b) { return b == 0 ? 0 : sym_floordiv(a, b); }
-int64_t tp_size_mod(int64_t a, int64_t b) { return b == 0 ? 0 : sym_mod(a, b); }
+int64_t tp_size_div(int64_t a, int64_t b)
+{
+    return b == 0 ? 0 : b == -1 ? sym_sub(0, a) : sym_floordiv(a, b);
+}
+int64_t tp_size_mod(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : sym_mod(a, b); }
 int64_t tp_size_min(int64_t a, int64_t b) { return sym_min(a, b); }
 int64_t tp_size_max(int64_t a, int64_t b) { return sym_max(a, b); }
 bool tp_size_equal(int64_t a, int64_t b) { return sym_eq(a, b); }

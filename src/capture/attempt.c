@@ -96,6 +96,22 @@ static bool data_meets_tape(trace *t, const tp_tensor *written)
     t_break(t, BRK_attribute, "a write to Tensor.data: tracing again");
     return true;
 }
+/* A write to x, or to x[i] of a tensor i, is not seen in the other one, as it is in eager code: who reads that later, here or
+ * outside, may not. */
+static bool picks_differ(trace *t, const op_row *row, const tp_val *arg, bool writes)
+{
+    bool differ = false;
+    for (int i = 0; i < row->schema.nparam; i++)
+        for (int k = 0; k < (arg[i].kind == VAL_tensors ? arg[i].n : arg[i].kind == VAL_tensor); k++) {
+            const tp_tensor *x = arg[i].kind == VAL_tensors ? arg[i].ts[k] : arg[i].t;
+            differ |= x && t_pick_is_stale(t, x->storage);
+        }
+    if (!differ && writes && arg[0].kind == VAL_tensor)
+        differ = t_pick_written(t, arg[0].t->storage);
+    if (differ)
+        t_pick_seen(t);
+    return differ;
+}
 static bool record(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
                    tp_err *err)
 {
@@ -108,6 +124,8 @@ static bool record(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val 
     }
     if (TP_UNLIKELY(data_meets_tape(t, by_data ? arg[0].t : NULL)))
         return err_set(err, ERR_python, "a write to Tensor.data");
+    if (TP_UNLIKELY(t->picks.n) && picks_differ(t, row, arg, writes))
+        return err_set(err, ERR_python, "a write beside x[i] of a tensor i");
     if (!kernel_takes(op, v, arg, err) || !ir_record(cx, &t->rec, op, v, arg, out, err))
         return false;
     bool taped = false;
@@ -187,6 +205,7 @@ static void attempt_end(attempt *a)
     map_free(&t->by_data);
     map_free(&t->counted);
     map_free(&t->kept);
+    vec_free(&t->picks);
     vec_free(&t->keys);
     Py_CLEAR(t->params_seen);
     Py_CLEAR(t->caught);

@@ -107,6 +107,7 @@ struct region {
     bool keep_relations; /* comparisons of sizes stay symbolic until their truth is asked: cond wants them */
     bool expand;         /* traces through backward(): composites are recorded as their parts */
     bool no_data,        /* Tensor.data ends graphs: it is written to, which does not count */
+        no_picks,        /* x[i] of a tensor i ends graphs: whether it is a view of x is seen */
         no_hooks, /* Tensor.register_hook ends graphs: the gradient of such a tensor itself is asked for */
         no_leaves; /* requires_grad_() ends graphs: a backward with create_graph=True follows, which needs its tensors */
     PyObject *dynamic; /* whose call it is (shown) -> source text -> sizes seen: region_seen() */

@@ -879,6 +879,35 @@ static bool fails_late(const ir_graph *g)
     return late;
 }
 
+static bool is_storage_of(const trace *t, const tp_storage *s) /* of an input, or of another result */
+{
+    for (size_t k = 0; k < t->g->inputs.n; k++) {
+        const tp_tensor *x = ir_type(t->g->inputs.at[k]);
+        if (x && x->storage == s)
+            return true;
+    }
+    for (size_t k = 0; k < t->outs.n; k++)
+        if (py_is_tensor(t->outs.at[k]) && py_tensor(t->outs.at[k])->storage == s)
+            return true;
+    return false;
+}
+
+/* Does x[i] of a tensor i leave the graph, and x as well? Under fullgraph it is a value of its own, as PyTorch has it. */
+static bool pick_escapes(trace *t)
+{
+    for (size_t i = 0; t->picks.n && i < t->outs.n; i++) {
+        const tp_storage *s = py_is_tensor(t->outs.at[i]) ? py_tensor(t->outs.at[i])->storage : NULL;
+        bool seen = s && t_pick_is_stale(t, s);
+        for (size_t k = 0; k < t->picks.n && !seen && !t->cfg->fullgraph; k++)
+            seen = t->picks.at[k].to == s && is_storage_of(t, t->picks.at[k].of);
+        if (seen) {
+            t_pick_seen(t);
+            return true;
+        }
+    }
+    return false;
+}
+
 static void finish_graph(trace *t)
 {
     entry *e = t->e;
@@ -1002,6 +1031,8 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
         t->quiet = true;
         goto done;
     }
+    if (pick_escapes(t))
+        goto done;
     distinct(t);
     finish_graph(t);
     let_go_early(e);

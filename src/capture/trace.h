@@ -29,6 +29,12 @@ typedef struct tobj {
     PyObject *tail; /* a list that was not looked at, only appended to: what was appended */
 } tobj;
 
+/* x[i] of a 0-dim tensor i: storages of x and of the result, and which of them a write to the other has left behind. */
+typedef struct picked {
+    const tp_storage *of, *to;
+    bool of_stale, to_stale;
+} picked;
+
 typedef struct break_row {
     const char *id, *code, *type, *explain, *hint;
 } break_row;
@@ -94,6 +100,7 @@ struct trace {
     bool tape_hidden;  /* and there are steps that keep others */
     map by_data,       /* storages written through Tensor.data, which does not count as a write, */
         counted;       /* and those that calls wrote otherwise */
+    VEC(picked) picks; /* what x[i] of 0-dim tensors i gave */
     char *last[20];    /* verbose: the newest instructions traced */
     unsigned nlast;
     bool verbose;
@@ -139,6 +146,12 @@ PyObject *t_iter(trace *t, PyObject *o);
 PyObject *t_next(trace *t, PyObject *it, bool *done); /* NULL and *done: exhausted */
 PyObject *t_list_of(trace *t, PyObject *o);           /* any iterable -> list; new */
 PyObject *t_subscr(trace *t, PyObject *o, PyObject *k);
+/* x[i] of a 0-dim tensor i is a view of x in eager code, and a value of its own in the graph. */
+bool t_pick_written(
+    trace *t, const tp_storage *s); /* x or x[i] is written; true: who knows only x outside must see it */
+bool t_pick_is_stale(const trace *t, const tp_storage *s);
+void t_pick_seen(
+    trace *t); /* the difference is seen: tracing starts again, and ends the graph at the index */
 int t_setitem(trace *t, PyObject *o, PyObject *k, PyObject *v); /* v NULL: delete */
 PyObject *t_global(trace *t, frame *f, PyObject *name);
 int t_setglobal(trace *t, frame *f, PyObject *name, PyObject *v);

@@ -1243,10 +1243,23 @@ static PyObject *tensor_constant(trace *t, PyObject *f, PyObject *const *args, P
     }
     return r;
 }
+/* tensor(o) and x.new_tensor(o) of numbers and lists of them. */
+static PyObject *tensor_of_data(trace *t, const char *name, PyObject *f, PyObject *o, PyObject *const *args,
+                                Py_ssize_t nargs, PyObject *kw)
+{
+    if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o) && !t_is_numpy_scalar(Py_TYPE(o)))
+        return t_break(t, BRK_construct, "%s() of a %s", name, Py_TYPE(o)->tp_name);
+    PyObject *l = PyList_Check(o) || PyTuple_Check(o) ? PyObject_Repr(o) : NULL;
+    py_forget();
+    bool dyn = l && (strstr(PyUnicode_AsUTF8(l), "tensor(") || strstr(PyUnicode_AsUTF8(l), "Tensor"));
+    Py_XDECREF(l);
+    if (dyn)
+        return t_break(t, BRK_construct, "%s() of tensors", name);
+    return tensor_constant(t, f, args, nargs, kw);
+}
 BUILTIN(tensor)
 {
-    PyObject *o, *l;
-    o = nargs ? t_real(t, args[0]) : NULL;
+    PyObject *o = nargs ? t_real(t, args[0]) : NULL;
     if (!o || !t_deep(t, o))
         return o ? NULL : t_break(t, BRK_construct, "%s()", b->name);
     if (py_is_tensor(o) && !strcmp(b->name, "as_tensor") && nargs == 1 && !kw)
@@ -1258,15 +1271,7 @@ BUILTIN(tensor)
         return tensor_of_size(t, b, o, args, nargs, kw);
     if (t_holds_arrays(o))
         return t_call(t, polyfill("numpy_tensor"), args, nargs, kw);
-    if (!t_plain_const(o) && !PyList_Check(o) && !PyTuple_Check(o) && !t_is_numpy_scalar(Py_TYPE(o)))
-        return t_break(t, BRK_construct, "%s() of a %s", b->name, Py_TYPE(o)->tp_name);
-    l = PyList_Check(o) || PyTuple_Check(o) ? PyObject_Repr(o) : NULL;
-    py_forget();
-    bool dyn = l && (strstr(PyUnicode_AsUTF8(l), "tensor(") || strstr(PyUnicode_AsUTF8(l), "Tensor"));
-    Py_XDECREF(l);
-    if (dyn)
-        return t_break(t, BRK_construct, "%s() of tensors", b->name);
-    return tensor_constant(t, f, args, nargs, kw);
+    return tensor_of_data(t, b->name, f, o, args, nargs, kw);
 }
 BUILTIN(call_row)
 {
@@ -1418,6 +1423,12 @@ static PyObject *tensor_method(trace *t, PyObject *f, PyObject *self, const char
     bool unknown = !strcmp(name, "storage_offset") || (!strcmp(name, "_is_view") && !py_tensor(self)->base);
     if (unknown && t_on_input_memory(t, py_tensor(self))) /* no guard knows it */
         return t_break(t, BRK_data, "Tensor.%s of an input", name);
+    if (!strcmp(name, "new_tensor")) {
+        PyObject *o = nargs ? t_real(t, args[0]) : NULL;
+        if (o && !t_deep(t, o))
+            return NULL;
+        return o ? tensor_of_data(t, name, f, o, args, nargs, kw) : t_break(t, BRK_construct, "%s()", name);
+    }
     if (!strcmp(name, "backward"))
         return t_tensor_backward(t, self, args, nargs, kw);
     if (!strcmp(name, "register_hook") && nargs == 1 && !kw)

@@ -1597,6 +1597,67 @@ static bool has_tensor(PyObject *k)
     return false;
 }
 
+/* Is there a 0-dim tensor in an index, a number that only the run knows? Eager code has a view then. */
+static bool picks_one(PyObject *k)
+{
+    if (PyTuple_Check(k)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(k); i++)
+            if (picks_one(PyTuple_GET_ITEM(k, i)))
+                return true;
+        return false;
+    }
+    const tp_tensor *i = py_is_tensor(k) ? py_tensor(k) : NULL;
+    return i && i->ndim == 0 && i->dt != DT_bool && i->dt != DT_u8 && dtype_is_exact((dtype)i->dt);
+}
+
+void t_pick_seen(trace *t)
+{
+    t->e->r->no_picks = t->again = true;
+    t_break(t, BRK_item, "a write beside x[i] of a tensor i: tracing again");
+}
+
+bool t_pick_written(trace *t, const tp_storage *s)
+{
+    const tp_storage *of = s;
+    for (size_t i = 0; i < t->picks.n; i++)
+        if (t->picks.at[i].to == s) { /* x itself lags behind, and what else was taken of it */
+            of = t->picks.at[i].of;
+            t->picks.at[i].of_stale = true;
+        }
+    for (size_t i = 0; i < t->picks.n; i++)
+        if (t->picks.at[i].of == of && t->picks.at[i].to != s)
+            t->picks.at[i].to_stale = true;
+    for (size_t i = 0; of != s && i < t->g->inputs.n; i++) {
+        const tp_tensor *x = ir_type(t->g->inputs.at[i]);
+        if (x && x->storage == of)
+            return true;
+    }
+    return false;
+}
+
+bool t_pick_is_stale(const trace *t, const tp_storage *s)
+{
+    for (size_t i = 0; i < t->picks.n; i++)
+        if ((t->picks.at[i].to_stale && t->picks.at[i].to == s) ||
+            (t->picks.at[i].of_stale && t->picks.at[i].of == s))
+            return true;
+    return false;
+}
+
+/* x[k] of a tensor x, in the graph. */
+static PyObject *pick(trace *t, PyObject *x, PyObject *k)
+{
+    bool one = py_is_tensor(x) && picks_one(k);
+    if (one && t->e->r->no_picks)
+        return t_break(t, BRK_item,
+                       "x[i] of a tensor i, which is a view of x where it is written or kept beside x");
+    PyObject *r = PyObject_GetItem(x, k);
+    if (one && r && py_is_tensor(r) && py_tensor(r)->storage != py_tensor(x)->storage) {
+        vec_push(&t->picks, ((picked){ .of = py_tensor(x)->storage, .to = py_tensor(r)->storage }));
+    }
+    return r;
+}
+
 PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
 {
     if (!(o = t_real(t, o)) || !(k = t_real(t, k)))
@@ -1650,7 +1711,7 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
             PyErr_SetObject(PyExc_KeyError, k);
         return Py_XNewRef(v);
     }
-    PyObject *r = PyObject_GetItem(o, k);
+    PyObject *r = pick(t, o, k);
     if (!r)
         t_fake_failed(t, "indexing that needs a tensor's value");
     return sized(t, r);
@@ -2070,8 +2131,8 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
     }
     if (is(name, "_version") && t_on_input_memory(t, py_tensor(o))) /* no guard knows it */
         return t_break(t, BRK_attribute, "Tensor._version of an input");
-    if (is(name, "data") || is(name, "grad_fn") || is(name, "__array_interface__") || is(name, "is_leaf") ||
-        is(name, "_base") ||
+    if (is(name, "data") || is(name, "__dict__") || is(name, "grad_fn") || is(name, "__array_interface__") ||
+        is(name, "is_leaf") || is(name, "_base") ||
         (k && k->src && grad_requires_grad(py_tensor(o)) &&
          (is(name, "output_nr") || is(name, "retains_grad"))))
         return t_break(t, BRK_attribute, "Tensor.%s", PyUnicode_AsUTF8(name));

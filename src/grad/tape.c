@@ -432,35 +432,31 @@ static tp_tensor *base_summed(bld *b, const grad_shape *base, const grad_shape *
     return z && as_strided(b, z, base->ndim, base->dims, 0, &z) ? z : NULL;
 }
 
-/* May two elements of the view lie at one address? Sorted by stride, each step must clear what lies below it. Of symbolic
- * views only an expanded one is known. */
+/* May two elements of the view lie at one address? Of a symbolic view, unless its expressions say otherwise: each step, sorted
+ * by the sizes at hand, clears what lies below it. */
 static bool may_overlap(const grad_shape *v)
 {
     const symint *size = v->dims, *stride = v->dims + v->ndim;
-    int order[TP_MAX_DIMS], n = 0;
+    int64_t at[TP_MAX_DIMS];
+    int order[TP_MAX_DIMS];
     symint reach = 0;
-    if (!sym_all_const(v->dims, 2 * v->ndim)) {
-        bool expanded = false;
-        for (int i = 0; i < v->ndim; i++)
-            expanded |= stride[i] == 0 && size[i] != 1;
-        return expanded;
-    }
+    bool known = true;
+    if (sym_all_const(v->dims, 2 * v->ndim))
+        return shape_may_overlap(v->ndim, size, stride);
     for (int i = 0; i < v->ndim; i++) {
-        int k = n;
-        if (size[i] == 0)
-            return false;
-        if (size[i] == 1)
-            continue;
-        for (n++; k > 0 && stride[order[k - 1]] > stride[i]; k--)
+        int k = i;
+        at[i] = sym_hint(stride[i], &known);
+        for (; k > 0 && at[order[k - 1]] > at[i]; k--)
             order[k] = order[k - 1];
         order[k] = i;
     }
-    for (int i = 0; i < n; i++) {
-        if (stride[order[i]] <= reach)
-            return true;
-        reach += stride[order[i]] * (size[order[i]] - 1);
+    for (int i = 0; i < v->ndim && known; i++) {
+        int d = order[i];
+        known = size[d] == 1 || sym_known(SYM_gt, stride[d], reach);
+        if (size[d] != 1)
+            reach = sym_add(reach, sym_mul(stride[d], sym_sub(size[d], 1)));
     }
-    return false;
+    return !known;
 }
 
 /* AsStridedBackward0: a view whose history follows its base. */

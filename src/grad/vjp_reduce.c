@@ -246,9 +246,9 @@ VJP(vector_norm, "0 r")
     const tp_val *dims = ARG(2);
     tp_val dy = unreduce(g, DYV, INM(0), dims, ARG(3)->b), r = unreduce(g, R, INM(0), dims, ARG(3)->b);
     tp_val d;
-    if (p == 0)
-        d = vh_zeros(B, INM(0));
-    else if (p == 1)
+    if (p == 0) /* a count: no gradient, as PyTorch has it */
+        return true;
+    if (p == 1)
         d = MUL(V(sgn, X), dy);
     else if (p == 2)
         d = MUL(dy, WHERE(EQ(r, vI(0)), vI(0), DIV(X, r)));

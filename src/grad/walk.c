@@ -108,8 +108,9 @@ static const grad_vt refusal_vt = { refusal_name, refusal_apply, NULL, NULL };
 
 bool grad_set_refusal(tp_tensor *t, const char *name, tp_err *err)
 {
-    grad_node *n = grad_node_new(&refusal_vt, sizeof(spent) + strlen(name) + 1, 1, 0);
+    grad_node *n = grad_node_new(&refusal_vt, sizeof(spent) + strlen(name) + 1, 1, 1);
     strcpy(((spent *)n)->name, name);
+    grad_node_set_edge(n, 0, t); /* on the way to what was asked for */
     bool ok = grad_set_history(t, n, 0, err);
     grad_node_unref(n);
     return ok;

@@ -210,15 +210,17 @@ bool shape_broadcast(int *ndim, symint *size, int nd2, const symint *size2, tp_e
     return true;
 }
 
-/* Order dimensions by the inputs' strides, as PyTorch's iterator does: the first input that can tell decides,
- * ambiguous pairs keep their order. */
+/* Order dimensions by the inputs' strides, as PyTorch's iterator does: the first input that can tell decides, ambiguous pairs
+ * keep their order. Of a dimension of size 1 the stride counts where the result has one element there, too. */
 static int compare_dims(int a, int b, int ndim, const symint *size, int nin, tp_tensor *const *in)
 {
     for (int k = 0; k < nin; k++) {
-        tp_tensor *t = in[k];
+        const tp_tensor *t = in[k];
+        if (!t)
+            continue;
         int off = ndim - t->ndim;
-        symint sa = a >= off && !sym_eq(t->size[a - off], 1) ? t->stride[a - off] : 0;
-        symint sb = b >= off && !sym_eq(t->size[b - off], 1) ? t->stride[b - off] : 0;
+        symint sa = a >= off && (!sym_eq(t->size[a - off], 1) || sym_eq(size[a], 1)) ? t->stride[a - off] : 0;
+        symint sb = b >= off && (!sym_eq(t->size[b - off], 1) || sym_eq(size[b], 1)) ? t->stride[b - off] : 0;
         if (sym_eq(sa, 0) || sym_eq(sb, 0))
             continue;
         if (sym_lt(sa, sb))
@@ -231,26 +233,12 @@ static int compare_dims(int a, int b, int ndim, const symint *size, int nin, tp_
     return 0;
 }
 
-void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *const *in, symint *stride)
+/* Strides by the order of the inputs' dimensions, the fastest first. Kept where that is the order of a contiguous tensor. */
+static void sorted_strides(int ndim, const symint *size, int nin, tp_tensor *const *in, symint *stride)
 {
     int perm[TP_MAX_DIMS];
-    bool plain = true, same = nin > 0;
-
-    for (int k = 0; k < nin && plain; k++)
-        plain = in[k]->ndim == ndim && tensor_is_contiguous(in[k]) && shape_numel(ndim, size) == in[k]->numel;
-    if (plain || ndim < 2) {
-        shape_contiguous_strides(ndim, size, stride);
-        return;
-    }
-    for (int k = 0; k < nin && same; k++) /* all dense with equal strides: keep them */
-        same = in[k]->ndim == ndim && tensor_is_dense(in[k]) &&
-               !memcmp(in[k]->size, size, sizeof(symint) * (size_t)ndim) &&
-               !memcmp(in[k]->stride, in[0]->stride, sizeof(symint) * (size_t)ndim);
-    if (same) {
-        memcpy(stride, in[0]->stride, sizeof(symint) * (size_t)ndim);
-        return;
-    }
-    for (int i = 0; i < ndim; i++) /* perm[0] is the fastest dimension */
+    bool moved = false;
+    for (int i = 0; i < ndim; i++)
         perm[i] = ndim - 1 - i;
     for (int i = 1; i < ndim; i++) {
         int d1 = i;
@@ -261,15 +249,57 @@ void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *c
                 perm[d0] = perm[d1];
                 perm[d1] = t;
                 d1 = d0;
+                moved = true;
             } else if (cmp < 0)
                 break;
         }
     }
+    if (!moved) {
+        shape_contiguous_strides(ndim, size, stride);
+        return;
+    }
     symint s = 1;
     for (int i = 0; i < ndim; i++) {
         stride[perm[i]] = s;
-        s = sym_mul(s, sym_max(size[perm[i]], 1));
+        s = sym_mul(s, size[perm[i]]);
     }
+}
+
+/* A dimension whose stride reaches no memory: sorted by it all the same, it may come elsewhere than in a contiguous tensor. */
+static bool has_idle_dim(int ndim, const symint *size)
+{
+    for (int i = 0; i < ndim; i++)
+        if (!sym_is_expr(size[i]) && size[i] < 2)
+            return true;
+    return false;
+}
+
+void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *const *in, symint *stride)
+{
+    bool alike = nin > 0, plain = true, last = ndim == 4, same = true;
+    for (int k = 0; k < nin; k++) /* NULL: a number */
+        alike = alike && in[k] && in[k]->ndim == ndim &&
+                !memcmp(in[k]->size, size, sizeof(symint) * (size_t)ndim);
+    bool idle = !alike && has_idle_dim(ndim, size);
+    for (int k = 0; k < nin && plain; k++)
+        plain = !in[k] || (in[k]->ndim == ndim && tensor_is_contiguous(in[k]) &&
+                           (alike || shape_numel(ndim, size) == in[k]->numel));
+    if (ndim < 2 || (plain && !idle)) {
+        shape_contiguous_strides(ndim, size, stride);
+        return;
+    }
+    for (int k = 0; k < nin && alike && (last || same);
+         k++) { /* all channels last, or dense with equal strides */
+        last = last && tensor_is_contiguous_as(in[k], MF_channels_last);
+        same = same && tensor_is_dense(in[k]) &&
+               !memcmp(in[k]->stride, in[0]->stride, sizeof(symint) * (size_t)ndim);
+    }
+    if (alike && last)
+        shape_memfmt_strides(MF_channels_last, ndim, size, stride, NULL);
+    else if (alike && same)
+        memcpy(stride, in[0]->stride, sizeof(symint) * (size_t)ndim);
+    else
+        sorted_strides(ndim, size, nin, in, stride);
 }
 
 /* ---- the call ---- */
@@ -529,6 +559,9 @@ static bool run_kernel(op_call *c)
     crumb_eager(c->row->name);
     bool ok = run_kernel_now(c);
     crumb_eager(NULL);
+    for (int i = c->nout; TP_UNLIKELY(c->cx->inference_mode) && ok && c->res && i < c->row->schema.nret; i++)
+        if (c->res[i] && c->res[i] != c->into) /* made by the kernel, which knows how long it is */
+            c->res[i]->flags |= TF_inference;
     return ok;
 }
 

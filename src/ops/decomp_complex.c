@@ -85,6 +85,9 @@ bool decomp_angle(bld *b, const tp_val *arg, tp_val *out)
     tp_tensor *x = arg[0].t;
     if (is_complex(&arg[0])) {
         tp_tensor *re = part(b, &arg[0], 0), *im = part(b, &arg[0], 1);
+        tp_tensor *none = b_op(b, eq_Tensor, vT(x), vI(0)); /* there its gradient is 0 */
+        re = b_op(b, where_self, vT(none), vT(b_op(b, detach, vT(re))), vT(re));
+        im = b_op(b, where_self, vT(none), vT(b_op(b, detach, vT(im))), vT(im));
         return RET(b_op(b, atan2, vT(im), vT(re)));
     }
     dtype dt = dtype_is_float((dtype)x->dt) ? (dtype)x->dt : b->cx->default_dtype;
@@ -128,8 +131,32 @@ static tp_tensor *pair(bld *b, tp_tensor *re, tp_tensor *im)
         re = both[0];
         im = both[1];
     }
+    symint at[TP_MAX_DIMS];
+    int64_t order[TP_MAX_DIMS], back[TP_MAX_DIMS];
+    int nd = re->ndim;
+    bool turned = false;
+    if (nd > 1) { /* it lies in memory as a pointwise result does */
+        shape_pointwise_strides(nd, re->size, 2, (tp_tensor *[]){ re, im }, at);
+        for (int i = 0; i < nd; i++) {
+            int k = i;
+            for (; k > 0 && (sym_lt(at[order[k - 1]], at[i]) ||
+                             (at[order[k - 1]] == at[i] && re->size[order[k - 1]] == 1 && re->size[i] != 1));
+                 k--) /* of equal strides, that of one element is the inner one */
+                order[k] = order[k - 1];
+            order[k] = i;
+        }
+        for (int i = 0; i < nd; i++) {
+            back[order[i]] = i;
+            turned |= order[i] != i;
+        }
+    }
+    if (turned) {
+        re = b_op(b, permute, vT(re), vIs(order, nd));
+        im = b_op(b, permute, vT(im), vIs(order, nd));
+    }
     tp_tensor *s = b_op(b, stack, vTs(((tp_tensor *[]){ re, im }), 2), vI(-1));
-    return b_op(b, view_as_complex, vT(s));
+    s = b_op(b, view_as_complex, vT(s));
+    return turned ? b_op(b, permute, vT(s), vIs(back, nd)) : s;
 }
 bool decomp_complex(bld *b, const tp_val *arg, tp_val *out)
 {

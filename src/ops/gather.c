@@ -387,6 +387,8 @@ bool shape_index_select(op_call *c)
         return err_set(c->err, ERR_runtime,
                        "index_select(): Index to scalar can have only 1 value, got %lld value(s)",
                        (long long)ix->numel);
+    if (t->ndim && t->size[d] == 0 && sym_gt(ix->numel, 0))
+        return err_set(c->err, ERR_runtime, "index_select(): self indexing axis dim should be positive");
     memcpy(size, t->size, sizeof(symint) * t->ndim);
     if (t->ndim)
         size[d] = ix->numel;

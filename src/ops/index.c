@@ -481,13 +481,15 @@ bool decomp_take_along_dim(bld *b, const tp_val *arg, tp_val *out)
             "torch.take_along_dim(): input and indices should have the same number of dimensions, but got %d "
             "dimensions for input, and %d dimensions for indices",
             t->ndim, ix->ndim);
+    if (t->ndim == 0)
+        return err_set(b->err, ERR_index, "Dimension specified as %lld but tensor has no dimensions",
+                       (long long)arg[2].i);
     if (!dim_wrap(arg[2].i, t->ndim, &d, b->err))
         return false;
     int na = t->ndim, nb = t->ndim;
     memcpy(sa, t->size, sizeof(symint) * (size_t)na);
     memcpy(sb, ix->size, sizeof(symint) * (size_t)na);
-    if (na)
-        sa[d] = ix->size[d], sb[d] = t->size[d];
+    sa[d] = ix->size[d], sb[d] = t->size[d];
     symint si[TP_MAX_DIMS];
     memcpy(si, sa, sizeof si);
     int ni = na;
@@ -496,7 +498,7 @@ bool decomp_take_along_dim(bld *b, const tp_val *arg, tp_val *out)
         return false;
     t = b_op(b, expand, vT(t), vIs(sb, nb));
     ix = b_op(b, expand, vT(ix), vIs(si, ni));
-    ix = wrapped(b, ix, arg[0].t->ndim ? arg[0].t->size[d] : 1);
+    ix = wrapped(b, ix, arg[0].t->size[d]);
     return comp_ret(b, b_op(b, gather, vT(t), vI(d), vT(ix)), out);
 }
 

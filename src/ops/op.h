@@ -233,7 +233,7 @@ op_out *out_self(op_call *c, int arg);
 
 /* broadcasting */
 bool shape_broadcast(int *ndim, symint *size, int nd2, const symint *size2, tp_err *err); /* folds size2 in */
-/* Strides of a pointwise result: follows the inputs' common permutation, contiguous otherwise. */
+/* Strides of a pointwise result: follows the inputs' common permutation, contiguous otherwise. NULL among them: a number. */
 void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *const *in, symint *stride);
 
 /* --- calling -------------------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@ static bool pointwise(op_call *c, res_rule rule, int how)
     tp_tensor *in[OP_MAX_PARAMS];
     symint size[TP_MAX_DIMS];
     int nin = 0, ndim = 0;
+    bool numbers = false; /* as operands: a number has no dimensions */
 
     for (int i = 0; i < s->nparam; i++) {
         const tp_val *v = &c->arg[i];
@@ -33,8 +34,10 @@ static bool pointwise(op_call *c, res_rule rule, int how)
             } else if (!shape_broadcast(&ndim, size, t->ndim, t->size, c->err))
                 return false;
             in[nin++] = t;
-        } else
+        } else {
             dtype_join_add(&j, val_number_dtype(v, c->cx->default_dtype), 0, true);
+            numbers |= s->param[i].type == PT_tensor;
+        }
     }
     dtype dt = rule == RES_first ? (dtype)in[0]->dt : dtype_join_result(&j);
     if (rule == RES_float && dtype_is_exact(dt))
@@ -42,6 +45,8 @@ static bool pointwise(op_call *c, res_rule rule, int how)
     op_out *o = out_new(c, rule == RES_bool ? DT_bool : dt, ndim, size);
     if (how & LAST_FIRST && nin == 2)
         in[2] = in[0], in[0] = in[1], in[1] = in[2];
+    if (numbers && ndim)
+        in[nin++] = NULL;
     if (ndim > 1)
         shape_pointwise_strides(ndim, size, nin, in, o->stride);
     return true;
@@ -66,6 +71,18 @@ static bool alpha_ok(op_call *c)
                        "For integral input tensors, argument alpha must not be a floating point number.");
     return true;
 }
+
+/* A power of a number is contiguous. */
+bool shape_pw_pow(op_call *c)
+{
+    if (!pointwise(c, RES_promote, 0))
+        return false;
+    if (c->arg[0].kind != VAL_tensor)
+        shape_contiguous_strides(c->out[0].ndim, c->out[0].size, c->out[0].stride);
+    return true;
+}
+/* As empty_like of the first argument. */
+bool shape_pw_dense(op_call *c) { return out_dense(c, arg_t(c, 0), (dtype)arg_t(c, 0)->dt) != NULL; }
 
 bool shape_pw_add(op_call *c) { return pointwise(c, RES_promote, 0) && alpha_ok(c); }
 

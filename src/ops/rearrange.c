@@ -136,7 +136,7 @@ bool shape_flip(op_call *c)
 {
     tp_tensor *t = arg_t(c, 0);
     uint32_t mask;
-    return arg_dims(c, 1, t->ndim, false, &mask) && out_like(c, t, (dtype)t->dt);
+    return arg_dims(c, 1, t->ndim, false, &mask) && out_dense(c, t, (dtype)t->dt);
 }
 
 bool eager_flip(op_call *c)

@@ -791,12 +791,10 @@ static void list_add(void *list_of, symint symbol, int64_t value)
     l->n = ir_bind_add(l->at, l->n, symbol, value);
 }
 
-/* A view of base as the graph's types say: `type` is what the result is when the base is `as`. Where the base really
- * begins is not guarded, so that only the distance counts. taped: a view for gradients, too. */
-static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, const tp_tensor *type,
-                           const ir_graph *g, const tp_val *in, int nin, bool taped, tp_err *err)
+/* The numbers of a symbolic type, by the sizes of the inputs. `ahead`: one more expression, or NULL. */
+static bool numbers_of(const tp_tensor *type, const ir_graph *g, const tp_val *in, int nin, symint *size,
+                       symint *stride, symint *ahead)
 {
-    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS], offset;
     const symint *from[2] = { type->size, type->stride };
     symint *to[2] = { size, stride };
     sym_bind *bind = NULL;
@@ -820,11 +818,23 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, con
         for (int d = 0; d < type->ndim && ok; d++)
             ok = sym_is_expr(from[k][d]) ? sym_eval(from[k][d], bind, nb, &to[k][d])
                                          : (to[k][d] = from[k][d], true);
+    if (ok && ahead && sym_is_expr(*ahead))
+        ok = sym_eval(*ahead, bind, nb, ahead);
+    free(bind);
+    return ok;
+}
+
+/* A view of base as the graph's types say: `type` is what the result is when the base is `as`. Where the base really
+ * begins is not guarded, so that only the distance counts. taped: a view for gradients, too. */
+static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, const tp_tensor *type,
+                           const ir_graph *g, const tp_val *in, int nin, bool taped, tp_err *err)
+{
+    symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS], offset = sym_sub(type->offset, as->offset);
+    bool ok = numbers_of(type, g, in, nin, size, stride, &offset);
     if (ok && type->dt != base->dt && !sym_is_expr(type->offset) && !sym_is_expr(as->offset)) {
         /* the same bytes read as another type (view.dtype), which no gradient passes */
         int64_t sz = (int64_t)dtype_size((dtype)type->dt), bsz = (int64_t)dtype_size((dtype)base->dt);
         int64_t at = type->offset * sz - as->offset * bsz + base->offset * bsz;
-        free(bind);
         if (at % sz) {
             err_set(err, ERR_runtime,
                     "self.storage_offset() must be divisible by %lld to view %s as %s (different element "
@@ -835,12 +845,7 @@ static tp_tensor *geometry(op_ctx *cx, tp_tensor *base, const tp_tensor *as, con
         }
         return tensor_on(base->storage, (dtype)type->dt, type->ndim, size, stride, at / sz);
     }
-    symint ahead = sym_sub(type->offset, as->offset);
-    offset = ahead;
-    if (ok && sym_is_expr(ahead))
-        ok = sym_eval(ahead, bind, nb, &offset);
     offset += base->offset;
-    free(bind);
     if (!ok) {
         err_set(err, ERR_internal, "a size of an aliasing result has no value in these inputs");
         return NULL;
@@ -859,8 +864,10 @@ static bool place_results(step_program *p, aot_unit *u, op_ctx *cx, const tp_val
         const aot_out *o = &u->place[i].at;
         tp_tensor **t = &res[u->place[i].value].t, *now;
         if (o->kind == AOT_value) {
-            now = tensor_new_strided((dtype)o->type->dt, o->type->ndim, o->type->size, o->type->stride,
-                                     tensor_device(*t), err);
+            symint size[TP_MAX_DIMS], stride[TP_MAX_DIMS];
+            if (!numbers_of(o->type, p->g, in, nin, size, stride, NULL))
+                return err_set(err, ERR_internal, "a stride of a result has no value in these inputs");
+            now = tensor_new_strided((dtype)o->type->dt, o->type->ndim, size, stride, tensor_device(*t), err);
             if (!now || !tensor_copy(now, *t, err)) {
                 tensor_unref(now);
                 return false;

@@ -157,7 +157,7 @@ bool shape_memfmt_strides(memfmt f, int ndim, const symint *size, symint *stride
     for (int i = 0; i < ndim; i++) {
         int d = order[want - 4][i];
         stride[d] = s;
-        s = sym_mul(s, sym_max(size[d], 1));
+        s = sym_mul(s, size[d]);
     }
     return true;
 }
@@ -520,6 +520,29 @@ bool tensor_overlaps_itself(const tp_tensor *t)
     for (int i = 0; i < t->ndim; i++)
         if (sym_eq(t->stride[i], 0) && sym_gt(t->size[i], 1))
             return true;
+    return false;
+}
+
+bool shape_may_overlap(int ndim, const symint *size, const symint *stride)
+{
+    int order[TP_MAX_DIMS], n = 0;
+    symint reach = 0;
+    for (int i = 0; i < ndim; i++) {
+        int k = n;
+        if (sym_eq(size[i], 0))
+            return false;
+        if (sym_eq(size[i], 1))
+            continue;
+        for (n++; k > 0 && sym_gt(stride[order[k - 1]], stride[i]); k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (int i = 0; i < n; i++) {
+        int d = order[i];
+        if (!sym_gt(stride[d], reach))
+            return true;
+        reach = sym_add(reach, sym_mul(stride[d], sym_sub(size[d], 1)));
+    }
     return false;
 }
 

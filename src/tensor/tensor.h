@@ -125,6 +125,8 @@ bool tensor_is_contiguous(const tp_tensor *t);
 bool tensor_is_contiguous_as(const tp_tensor *t, memfmt f);
 bool tensor_is_dense(const tp_tensor *t);        /* non-overlapping and dense: a permutation of contiguous */
 bool tensor_overlaps_itself(const tp_tensor *t); /* some stride 0 with size > 1 */
+/* May two elements lie at one address? Sorted by stride, each step must clear what lies below it. */
+bool shape_may_overlap(int ndim, const symint *size, const symint *stride);
 bool tensor_same_size(const tp_tensor *a, const tp_tensor *b);
 memfmt tensor_suggest_memfmt(const tp_tensor *t);
 memfmt tensor_stride_order(const tp_tensor *t); /* what its strides look like, dense or not */

@@ -282,3 +282,57 @@ TEST(api_whole_numbers_are_whole)
     tp_graph_free(g);
     tp_err_free(e);
 }
+
+/* Objects that are NULL, because what made them failed, are refused or answered as empty. */
+TEST(api_missing_objects)
+{
+    tp_err *e = tp_err_new();
+    int64_t two[] = { 2 };
+    tp_arg none = { .kind = TP_ARG_NODE };
+    tp_graph *g = tp_graph_new("g");
+    tp_node *nothing = NULL;
+    CHECK(tp_tensor_ndim(NULL) == 0 && tp_tensor_numel(NULL) == 0 && !tp_tensor_data(NULL) &&
+          !tp_tensor_ref(NULL));
+    CHECK(tp_tensor_size(NULL, 0) == 0 && tp_tensor_stride(NULL, -1) == 0 && !tp_tensor_is_contiguous(NULL));
+    CHECK(tp_dtype_size(tp_tensor_dtype(NULL)) == 0);
+    CHECK(tp_graph_n_nodes(NULL) == 0 && tp_graph_n_inputs(NULL) == 0 && tp_graph_n_outputs(NULL) == 0);
+    CHECK(!tp_graph_print(NULL) && tp_graph_hash(NULL) == 0 && !tp_node_name(NULL) && !tp_node_type(NULL));
+    CHECK(!tp_err_is_set(NULL) && !*tp_err_message(NULL) && !*tp_err_class(NULL) && !*tp_err_notes(NULL));
+    tp_err_clear(NULL);
+    CHECK(!tp_tensor_contiguous(NULL, e));
+    says(e, "the tensor is NULL; what made it has failed");
+    CHECK(!tp_tensor_wrap(TP_F32, 1, two, NULL, NULL, NULL, NULL, e));
+    says(e, "the memory to wrap is NULL");
+    CHECK(!tp_graph_parse(NULL, 4, "x", e));
+    says(e, "the text is NULL");
+    CHECK(!tp_graph_load(NULL, e));
+    says(e, "the path is NULL");
+    CHECK(!tp_graph_save(NULL, "x", e));
+    says(e, "the graph is NULL");
+    CHECK(!tp_graph_verify(NULL, e) && !tp_graph_simplify(NULL, NULL, e));
+    says(e, "the graph is NULL");
+    CHECK(!tp_compile(NULL, "eager", e));
+    says(e, "the graph is NULL");
+    CHECK(!tp_compile(g, NULL, e));
+    says(e, "the backend's name is NULL");
+    CHECK(!tp_program_run(NULL, NULL, 0, NULL, 0, e));
+    says(e, "the program is NULL");
+    CHECK(!tp_graph_call(NULL, "relu", &none, 1, e) &&
+          !tp_graph_input(NULL, "x", TP_F32, 1, two, NULL, NULL));
+    says(e, "the graph is NULL");
+    CHECK(!tp_graph_call(g, NULL, &none, 1, e));
+    says(e, "the name of the operator is NULL");
+    CHECK(!tp_graph_call(g, "relu", &none, 1, e));
+    says(e, "a node is NULL");
+    CHECK(!tp_graph_call(g, "relu", &none, -1, e));
+    says(e, "-1 arguments that are not there");
+    CHECK(!tp_graph_call(g, "relu", NULL, 1, e));
+    says(e, "1 arguments that are not there");
+    CHECK(!tp_graph_item(g, nothing, 0, e));
+    says(e, "a node is NULL");
+    CHECK(!tp_graph_output(NULL, &nothing, 1, e));
+    says(e, "the graph is NULL");
+    CHECK(tp_size_div(INT64_MIN / 4, -1) == -(INT64_MIN / 4) && tp_size_mod(INT64_MIN, -1) == 0);
+    tp_graph_free(g);
+    tp_err_free(e);
+}

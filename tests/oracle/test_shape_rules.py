@@ -22,8 +22,7 @@ LAYOUTS = [((2, 3), (3, 1), 0), ((2, 3), (1, 2), 0), ((2, 3), (12, 2), 1), ((2, 
 DTYPES = ["float32", "float32", "float32", "float64", "int64", "int32", "bool", "bfloat16"]
 TRIALS = 6
 # Rows that differ in some call, each with the reason; one that no longer differs is an error too.
-ROWS = "complex results are laid out row by row, whatever the operands' layout"
-KNOWN = {"complex.default": ROWS, "polar.default": ROWS, "conj_physical.default": "a real tensor is copied; PyTorch returns the tensor itself",
+KNOWN = {"conj_physical.default": "a real tensor is copied; PyTorch returns the tensor itself",
          "_fft_r2c.default": "PyTorch's size for half of a transform on tensors without data is that of the whole"}
 # Results whose memory order PyTorch itself leaves to a library, or that are not compared for other good reasons.
 SKIP = re.compile(r"rand|bernoulli|multinomial|normal|dropout|empty|uniform|exponential|cauchy|geometric|linalg|lu_|qr|svd|"
