@@ -30,7 +30,7 @@ static bool build_kernels(tp_comp *c, const loop_plan *p, const target_code **ma
     for (size_t i = 0; i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
             k[n++] = p->step.at[i].kernel->k;
-    bool ok = kernels_get(t, why, k, n, r, c->err);
+    bool ok = c->later && t->begin ? kernels_begin(t, k, n, r, c->err) : kernels_get(t, why, k, n, r, c->err);
     n = 0;
     for (size_t i = 0; ok && i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel) {
