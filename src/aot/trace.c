@@ -1045,6 +1045,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
     int64_t passes = -clock_ns();
     if (!pass_run_named(c, t.g, clean_passes))
         goto done;
+    if (c->traced)
+        c->traced(c, t.g);
     if ((flags & AOT_min_cut) && (any || g->backward) && !aot_pool_offsets(c, t.g))
         goto done;
     if (flags & AOT_decompose) {

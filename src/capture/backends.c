@@ -294,7 +294,7 @@ static const backend *native(PyObject *b)
 run_program *cap_compile_native(const backend *b, const run_options *o, ir_graph *g, const tp_val *in,
                                 tp_err *err)
 {
-    tp_comp c = { .err = err, .opt = o, .decider = decide_env() };
+    tp_comp c = { .err = err, .opt = o, .decider = decide_env(), .tiers = true };
     if (b == &backend_eager)
         return b->compile(b, &c, g, in);
     if (!backend_mark_inputs(g, in, err)) /* the types say which inputs need gradients */

@@ -1,6 +1,8 @@
 /* aot.c - the backends that stand on the autograd stage: the graph becomes a forward and a backward graph, each is
  * compiled by the inner backend, and a call of both is one step on the tape (run/step.c). */
+#include "base/envvars.h"
 #include "compile/cache/graph_cache.h"
+#include "compile/eager.h"
 #include "compile/options.h"
 #include "events/metrics.h"
 #include "run/step.h"
@@ -93,6 +95,65 @@ static int assumptions(const ir_graph *g)
     return n;
 }
 
+/* ---- tiers: where code takes long to make, the first calls run one operator at a time (run/step.c) ---- */
+static bool tiers_wanted(const tp_comp *c, const ir_graph *g)
+{
+    static const env_var debugging[] = { ENV_debug,    ENV_repro_after, ENV_bisect_backend, ENV_crumbs,
+                                         ENV_validate, ENV_shadow,      ENV_regions,        ENV_audit,
+                                         ENV_inject,   ENV_check_cache };
+    const char *s = env_get(ENV_tiers);
+    run_options o = options_of(c->opt);
+    const target *t = options_target(&o, (dev_kind)ir_graph_device(g).kind, NULL);
+    if (!t || !t->begin || !c->tiers || c->watch || c->decider.fn || o.v[OPT_max_autotune] ||
+        (s && *s && !env_on(ENV_tiers)) || ev_text_on(EV_kernel_code) || ev_log_on(EVC_inductor, EV_DEBUG))
+        return false;
+    for (size_t i = 0; i < COUNT(debugging); i++)
+        if ((s = env_get(debugging[i])) && *s)
+            return false;
+    return true;
+}
+
+/* The programs of all operators have to be there, those of backward too: else the first call would compile more than before. */
+static void see_joint(tp_comp *c, ir_graph *joint)
+{
+    tp_err why = { 0 };
+    c->later = eager_there(joint, &why);
+    if (!c->later && ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL, "%s: its first call waits for compiled code: %s", joint->name,
+               why.msg);
+}
+
+/* Code could not be finished: once more, and the error is that of a compile. */
+static bool again(step_variant *v, tp_comp *c)
+{
+    const aot_program *p = (const aot_program *)v->owner;
+    bool known = late_begin(p, false, v->u->fw);
+    run_program *fw = inner_compile(p, c, v->u->fw, v->grad ? "forward" : "inference");
+    late_end(known, fw ? NULL : c->err);
+    if (!fw)
+        return false;
+    run_program_free(v->fw);
+    v->fw = fw;
+    return true;
+}
+
+static bool settle(step_variant *v, tp_err *err)
+{
+    aot_program *p = (aot_program *)v->owner;
+    gcache *disk = &((aot_variant *)v)->disk;
+    tp_comp c = p->late;
+    tp_err failed = { 0 };
+    c.err = err;
+    if (!run_program_ready(v->fw, false, &failed) && !again(v, &c))
+        return false;
+    if (ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL,
+               "%s: compiled code takes over after %lld call%s that ran one operator at a time",
+               p->base.g->name, (long long)v->first_calls, plural(v->first_calls));
+    return gcache_keep_forward(disk, &c, p->base.g, &v->u, &v->fw) &&
+           (!v->bw || gcache_keep_backward(disk, &c, p->base.g, v->u, &v->bw));
+}
+
 /* The captured graph through the autograd stage, and its forward graph through the inner compiler; what the disk cache
  * holds takes the place of both. The backward graph follows when gradients are asked for. */
 static bool compile_forward(aot_program *p, step_variant *v, tp_comp *c, const bool *needs)
@@ -104,6 +165,9 @@ static bool compile_forward(aot_program *p, step_variant *v, tp_comp *c, const b
         gcache_open(disk, c, g, needs, v->grad, flags_of(p));
     if (!gcache_forward(disk, c, g, &v->u, &v->fw)) {
         int late = sym_env_late(g->env);
+        if (c->stored)
+            return err_set(c->err, ERR_notimpl, "the disk cache does not have it");
+        c->traced = tiers_wanted(c, g) ? see_joint : NULL;
         ev_span s = ev_span_begin(EVS_aot);
         v->u = aot_trace(c, g, needs, v->grad, flags_of(p), p->b->cut);
         ev_span_end(&s);
@@ -117,10 +181,12 @@ static bool compile_forward(aot_program *p, step_variant *v, tp_comp *c, const b
         v->fw = inner_compile(p, c, v->u->fw, v->grad ? "forward" : "inference");
         if (assumptions(g) != assumed) /* of sizes, which who reads the cache would not know */
             gcache_off(disk, "the compiler assumed something of its sizes");
-        if (!v->fw || !gcache_keep_forward(disk, c, g, &v->u, &v->fw))
+        v->waits = c->later && v->fw && !run_program_ready(v->fw, false, c->err);
+        if (!v->fw || (v->waits && err_is_set(c->err)) ||
+            (!v->waits && !gcache_keep_forward(disk, c, g, &v->u, &v->fw)))
             return false;
     }
-    v->has_bw = disk->has_bw;
+    v->has_bw = v->waits ? v->u->bw != NULL : disk->has_bw;
     return true;
 }
 
@@ -131,8 +197,9 @@ static bool compile_backward(aot_program *p, step_variant *v, tp_comp *c)
     v->bw = gcache_backward(disk, c, g, v->u);
     if (v->bw)
         return true;
+    c->later = v->waits;
     run_program *bw = v->u->bw ? inner_compile(p, c, v->u->bw, "backward") : NULL;
-    if (bw && !gcache_keep_backward(disk, c, g, v->u, &bw)) {
+    if (bw && !v->waits && !gcache_keep_backward(disk, c, g, v->u, &bw)) {
         run_program_free(bw);
         bw = NULL;
     }
@@ -179,7 +246,7 @@ static bool late_backward(step_variant *v, tp_err *err)
     return ok;
 }
 
-static const step_compiler compiler = { late_variant, late_backward, variant_free, program_free };
+static const step_compiler compiler = { late_variant, late_backward, settle, variant_free, program_free };
 
 run_program *aot_compile(const backend *b, tp_comp *c, const ir_graph *g, const tp_val *example)
 {

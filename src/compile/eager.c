@@ -7,6 +7,7 @@
 #include "compile/inductor.h"
 #include "events/events.h"
 #include "ops/ondevice.h"
+#include "run/step.h"
 #include <pthread.h>
 
 typedef struct entry {
@@ -44,6 +45,8 @@ eager_stats eager_get_stats(void)
     pthread_mutex_lock(&lock);
     eager_stats s = stats;
     pthread_mutex_unlock(&lock);
+    step_stats t = step_get_stats();
+    s.first = t.first, s.taken_over = t.taken_over;
     return s;
 }
 
@@ -237,16 +240,18 @@ static void say_hosted(const op_call *c, const char *why)
         ev_log(EVC_inductor, EV_INFO, NULL, "'%s' runs on the host, between copies: %s", c->row->full, why);
 }
 
+/* stored: only what the disk cache has. */
 static run_program *compile(const op_call *c, const tp_val *arg, const operands *o, const sizes *s,
-                            const sizes_names *names)
+                            const sizes_names *names, bool stored)
 {
     tp_err err = { 0 };
     op_ctx cx = *c->cx;
-    tp_comp comp = { .err = &err, .cx = &cx };
+    tp_comp comp = { .err = &err, .cx = &cx, .stored = stored };
     cx.grad_mode = false;
     cx.autocast = 0;
     cx.rec = NULL;
     cx.dispatch = NULL;
+    cx.look = NULL;
     ir_graph *g = one_node(c, arg, o, s, names, &err);
     run_program *p = NULL;
     if (g) {
@@ -254,7 +259,7 @@ static run_program *compile(const op_call *c, const tp_val *arg, const operands 
         p = backend_inductor.compile(&backend_inductor, &comp, g, NULL);
         ir_graph_free(g);
     }
-    if (!p && !names)
+    if (!p && !names && !stored)
         say_hosted(c, err.msg);
     return p;
 }
@@ -628,12 +633,13 @@ static void loose_key(const op_call *c, const tp_val *arg, const strbuf *key, si
                          (int64_t)(o->t.at[i]->flags & TF_wrapped) * ((int64_t)1 << 32));
 }
 
-static sized *sized_new(op_call *c, const tp_val *arg, const operands *o, const sizes *s, uint64_t move)
+static sized *sized_new(op_call *c, const tp_val *arg, const operands *o, const sizes *s, uint64_t move,
+                        bool stored)
 {
     sized *x = mem_zalloc(sizeof *x);
     x->e.shared = true;
     sizes_name(&x->names, s, move);
-    x->e.p = x->names.nsym ? compile(c, arg, o, s, &x->names) : NULL;
+    x->e.p = x->names.nsym ? compile(c, arg, o, s, &x->names, stored) : NULL;
     if (!x->e.p || !sizes_named(&x->names) || !sizes_hold(&x->names, s)) {
         run_program_free(x->e.p);
         sizes_names_free(&x->names);
@@ -644,7 +650,7 @@ static sized *sized_new(op_call *c, const tp_val *arg, const operands *o, const 
 
 /* A program for these sizes and others, made when they change for the first time. NULL: they need one of their own. */
 static sized *sized_find(op_call *c, const tp_val *arg, const strbuf *key, size_t head, const operands *o,
-                         const sizes *s)
+                         const sizes *s, bool stored)
 {
     strbuf k = { 0 };
     uint64_t move = 0;
@@ -667,11 +673,17 @@ static sized *sized_find(op_call *c, const tp_val *arg, const strbuf *key, size_
     }
     pthread_mutex_unlock(&lock);
     if (move && !x && n < MOST_SIZED && sized_of.n < MOST_ENTRIES) {
-        x = sized_new(c, arg, o, s, move);
+        x = sized_new(c, arg, o, s, move, stored);
+        if (stored && !x->e.p) { /* no failure: it was not to be compiled */
+            free(x);
+            x = NULL;
+        }
         pthread_mutex_lock(&lock);
-        stats.programs += x->e.p != NULL;
-        x->next = map_getn(&sized_of, k.s, k.n);
-        map_putn(&sized_of, k.s, k.n, x);
+        if (x) {
+            stats.programs += x->e.p != NULL;
+            x->next = map_getn(&sized_of, k.s, k.n);
+            map_putn(&sized_of, k.s, k.n, x);
+        }
         pthread_mutex_unlock(&lock);
     }
     strbuf_free(&k);
@@ -681,7 +693,7 @@ static sized *sized_find(op_call *c, const tp_val *arg, const strbuf *key, size_
 /* A program for the sizes of e alone, in place of the one that e shares. The shared one where e keeps it; NULL: e has its own. */
 static sized *own_program(op_call *c, const tp_val *arg, const operands *o, const sizes *s, entry *e)
 {
-    run_program *own = compile(c, arg, o, s, NULL);
+    run_program *own = compile(c, arg, o, s, NULL, false);
     pthread_mutex_lock(&lock);
     if (e->any && (own || e->any->e.hosted)) {
         stats.programs += own != NULL;
@@ -694,30 +706,38 @@ static sized *own_program(op_call *c, const tp_val *arg, const operands *o, cons
     return any;
 }
 
+/* Under the lock: the entry of a call, made where there is none; head as below. stored: NULL where that would compile. */
+static entry *entry_at(op_call *c, const tp_val *arg, const strbuf *key, size_t head, const operands *o,
+                       const sizes *s, bool stored)
+{
+    entry *e = map_getn(&entries, key->s, key->n);
+    if (e)
+        return e;
+    pthread_mutex_unlock(&lock);
+    entry *made = mem_zalloc(sizeof *made);
+    made->any = s->n > 0 ? sized_find(c, arg, key, head, o, s, stored) : NULL;
+    made->p = made->any ? NULL : compile(c, arg, o, s, NULL, stored);
+    pthread_mutex_lock(&lock);
+    stats.programs += made->p != NULL;
+    e = map_getn(&entries, key->s, key->n);
+    if (e || (stored && !made->any && !made->p)) { /* another thread was faster, or there is none */
+        run_program_free(made->p);
+        free(made);
+        return e;
+    }
+    if (entries.n >= MOST_ENTRIES)
+        forget_some();
+    map_putn(&entries, key->s, key->n, made);
+    return made;
+}
+
 /* The entry of a call, which uses it until entry_done. head: where the types begin in the key. *any: its program is that one. */
 static entry *entry_of(op_call *c, const tp_val *arg, const strbuf *key, size_t head, const operands *o,
                        const sizes *s, sized **any)
 {
     static int64_t now;
     pthread_mutex_lock(&lock);
-    entry *e = map_getn(&entries, key->s, key->n);
-    if (!e) {
-        pthread_mutex_unlock(&lock);
-        entry *made = mem_zalloc(sizeof *made);
-        made->any = s->n > 0 ? sized_find(c, arg, key, head, o, s) : NULL;
-        made->p = made->any ? NULL : compile(c, arg, o, s, NULL);
-        pthread_mutex_lock(&lock);
-        stats.programs += made->p != NULL;
-        e = map_getn(&entries, key->s, key->n);
-        if (!e) {
-            if (entries.n >= MOST_ENTRIES)
-                forget_some();
-            map_putn(&entries, key->s, key->n, e = made);
-        } else { /* another thread was faster */
-            run_program_free(made->p);
-            free(made);
-        }
-    }
+    entry *e = entry_at(c, arg, key, head, o, s, false);
     e->users++;
     e->last = ++now;
     *any = e->any;
@@ -807,6 +827,87 @@ static bool eager(op_call *c)
     operands_free(&o);
     strbuf_free(&key);
     free(arg);
+    return ok;
+}
+
+/* --- may a graph run so at once? ---------------------------------------------------------------------------------- */
+/* The program of a call on fakes, compiled in no case. */
+static bool has_program(op_call *c)
+{
+    operands o = { 0 };
+    strbuf key = { 0 };
+    size_t head = 0;
+    sizes s;
+    tp_device dev = writes_self(c) ? tensor_device(c->arg[0].t) : c->out[0].dev;
+    tp_val *arg = mem_zalloc(sizeof *arg * (size_t)MAX(c->row->schema.nparam, 1));
+    bool yes = false;
+    if (key_of(c, dev, arg, &key, &head, &o)) {
+        sizes_of(&s, o.t.at, (int)o.t.n, arg, c->row->schema.nparam);
+        pthread_mutex_lock(&lock);
+        yes = entry_at(c, arg, &key, head, &o, &s, true) != NULL;
+        pthread_mutex_unlock(&lock);
+    }
+    operands_free(&o);
+    strbuf_free(&key);
+    free(arg);
+    return yes;
+}
+
+/* The same of the call in place: sums of gradients are so on the tape, and not in a graph. */
+static bool has_inplace(const op_call *c)
+{
+    tp_tensor *self = c->nout == 1 && c->variant == OPV_fn && c->arg[0].kind == VAL_tensor ? c->arg[0].t
+                                                                                           : NULL;
+    op_call x = *c;
+    if (!self || !(c->row->flags & OPF_INP) || self->dt != c->out[0].dt || self->ndim != c->out[0].ndim ||
+        memcmp(self->size, c->out[0].size, sizeof *self->size * self->ndim))
+        return false;
+    x.variant = OPV_inplace;
+    x.res = &self;
+    return has_program(&x);
+}
+
+/* A call on fakes: false where its program would have to be compiled first. As eager() decides. */
+static bool there(op_call *c)
+{
+    if (!c->on_device || c->row->eager == eager_view || c->row->flags & OPF_HEAD ||
+        c->row->eager == eager_empty || ops_may_own(c) || no_program(c))
+        return true;
+    bool into = c->row->eager == eager_copy;
+    if ((into || c->row->eager == eager_clone) && c->arg[into].kind == VAL_tensor &&
+        !device_eq(c->out[0].dev, tensor_device(c->arg[into].t)))
+        return true;
+    return has_program(c) || has_inplace(c) ||
+           err_set(c->err, ERR_notimpl, "'%s' is not compiled", c->row->full);
+}
+
+bool eager_there(ir_graph *g, tp_err *err)
+{
+    static const ir_hook plain = { 0 };
+    int n = (int)g->inputs.n, nout = g->output->narg;
+    IR_EACH (x, g) {
+        const op_row *row = x->kind == IR_call ? op_row_of((op_id)x->op) : NULL;
+        if (x->kind == IR_opaque || (row && row->flags & (OPF_COMP | OPF_DYN)))
+            return err_set(err, ERR_notimpl, "'%s' is no single kernel", row ? row->full : x->target);
+    }
+    if (g->subs.n || (g->env && sym_env_n_symbols(g->env)))
+        return err_set(err, ERR_notimpl, "it has %s", g->subs.n ? "nested graphs" : "symbolic sizes");
+    op_ctx cx = *op_ctx_cur();
+    tp_val *in = mem_zalloc(sizeof *in * (size_t)(n + 1)),
+           *out = mem_zalloc(sizeof *out * (size_t)(nout + 1));
+    cx.grad_mode = false;
+    cx.autocast = 0;
+    cx.rec = NULL;
+    cx.dispatch = NULL;
+    cx.into = NULL;
+    cx.look = there;
+    for (int i = 0; i < n; i++)
+        in[i] = g->inputs.at[i]->val;
+    bool ok = ir_run(&cx, g, in, n, out, nout, &plain, err);
+    for (int i = 0; ok && i < nout; i++)
+        val_clear(&out[i]);
+    free(in);
+    free(out);
     return ok;
 }
 

@@ -30,7 +30,7 @@ static bool build_kernels(tp_comp *c, const loop_plan *p, const target_code **ma
     for (size_t i = 0; i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel)
             k[n++] = p->step.at[i].kernel->k;
-    bool ok = kernels_get(t, why, k, n, r, c->err);
+    bool ok = c->later && t->begin ? kernels_begin(t, k, n, r, c->err) : kernels_get(t, why, k, n, r, c->err);
     n = 0;
     for (size_t i = 0; ok && i < p->step.n; i++)
         if (p->step.at[i].kind == STEP_kernel) {
@@ -185,7 +185,13 @@ run_program *inductor_compile(tp_comp *c, const ir_graph *g)
     target_caps caps = options_caps(&o, mine.target);
     mine.caps = &caps;
     code_log_options(&o);
-    return o.v[OPT_max_autotune] ? tune_compile(compile_once, &mine, g) : compile_once(&mine, g);
+    bool measures =
+        !caps.asynchronous; /* the tuner makes its inputs, compares results and takes times on the host */
+    if (o.v[OPT_max_autotune] && !measures && ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL,
+               "max_autotune measures nothing on device '%s': %s is compiled as usual", device_name(device),
+               g->name);
+    return o.v[OPT_max_autotune] && measures ? tune_compile(compile_once, &mine, g) : compile_once(&mine, g);
 }
 
 static run_program *compile_pure(const backend *b, tp_comp *c, const ir_graph *g, const tp_val *example)

@@ -33,6 +33,11 @@ typedef struct tp_comp {
     const struct target *target;    /* the machine (target/target.h); NULL: this one */
     const struct target_caps *caps; /* what loops are written for; NULL: those of the target */
     const struct run_options *opt;  /* of the last stage (compile/options.h); NULL: the defaults */
+    bool tiers;  /* a program may run one operator at a time until its code is there (compile/aot.c) */
+    bool later;  /* code may be finished when the compile has returned: run_program_ready */
+    bool stored; /* the disk cache has it, or it is not compiled */
+    /* Is shown the joint graph of operators as they were called; NULL: nobody looks. */
+    void (*traced)(struct tp_comp *c, ir_graph *joint);
     /* The debugger (debug/wrap.h) compiles graphs after the autograd stage by b in its own way; NULL: it does not. */
     struct run_program *(*watch)(struct tp_comp *c, const struct backend *b, const ir_graph *g,
                                  const char *what);

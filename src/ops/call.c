@@ -715,6 +715,8 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
     fake = fake || (c.nout && c.out[0].dev.kind == DEV_meta);
     if (TP_UNLIKELY(fake) && made_real(&c))
         fake = false;
+    if (fake && TP_UNLIKELY(cx->look != NULL) && !cx->look(&c))
+        goto done;
     if ((c.row->flags & OPF_DYN) && !fake) {
         tp_tensor *res[OP_MAX_RETURNS] = { 0 }; /* the kernel allocates */
         c.res = res;

@@ -314,9 +314,10 @@ static op_device_fn *const functions[OP_COUNT] = {
 #include "ops/ops.def"
 };
 
-own_result ops_run_own(op_call *c)
+bool ops_may_own(const op_call *c)
 {
-    op_device_fn *fn = functions[c->op];
-    tp_tensor *t = fn && !c->special ? arg_t(c, 0) : NULL;
-    return t && owner_of(c) && t->numel ? fn(c) : OWN_declined;
+    tp_tensor *t = functions[c->op] && !c->special ? arg_t(c, 0) : NULL;
+    return t && owner_of(c) && t->numel;
 }
+
+own_result ops_run_own(op_call *c) { return ops_may_own(c) ? functions[c->op](c) : OWN_declined; }

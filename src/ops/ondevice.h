@@ -59,4 +59,5 @@ const own_kernels *ops_owner(tp_device d); /* NULL: it has none */
 typedef own_result op_device_fn(op_call *c);
 /* The row by the device's kernels, under the contract of the eager column. */
 own_result ops_run_own(op_call *c);
+bool ops_may_own(const op_call *c); /* may that be more than declined? Of fakes, too */
 #endif

@@ -163,6 +163,9 @@ struct op_ctx {
     uint8_t autocast_dtype[DEV_COUNT]; /* the lower types */
     void *hooks;                       /* reserved for saved-tensor hooks */
     op_dispatch_fn *dispatch;          /* takes the place of every row's kernel; NULL: nobody does */
+    bool (*look)(
+        op_call *
+            c); /* is shown calls on fakes when their shapes are known; false stops them. NULL: nobody looks */
     tp_tensor
         *into; /* borrowed: the next call may write its result there instead of making a tensor (out=) */
 };

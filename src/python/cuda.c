@@ -65,14 +65,15 @@ static PyObject *c_stats(PyObject *m, PyObject *o)
     int64_t made, run;
     cuda_recordings(&made, &run);
     return Py_BuildValue(
-        "{s:n,s:n,s:n,s:n,s:n,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "allocated",
+        "{s:n,s:n,s:n,s:n,s:n,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "allocated",
         (Py_ssize_t)s.allocated, "reserved", (Py_ssize_t)s.reserved, "allocated_peak",
         (Py_ssize_t)s.allocated_peak, "reserved_peak", (Py_ssize_t)s.reserved_peak, "inactive",
         (Py_ssize_t)s.inactive, "requests", (long long)s.nalloc, "frees", (long long)s.nfree, "segments",
         (long long)s.nsegment, "retries", (long long)s.nretry, "ooms", (long long)s.noom, "programs",
         (long long)e.programs, "calls", (long long)e.calls, "hosted", (long long)e.hosted, "own",
         (long long)e.own, "assembled", (long long)cuda_assembled(), "recorded", (long long)made, "replayed",
-        (long long)run, "flashes", (long long)cuda_flashes(), "convolved", (long long)cuda_convolved());
+        (long long)run, "flashes", (long long)cuda_flashes(), "convolved", (long long)cuda_convolved(),
+        "first", (long long)e.first, "taken_over", (long long)e.taken_over);
 }
 /* (folders of packages, with ':' between them) */
 static PyObject *c_packages(PyObject *m, PyObject *s)

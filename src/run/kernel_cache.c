@@ -48,10 +48,18 @@ static void key_of(const target *t, const vir *k, strbuf *key)
     strbuf_addn(key, (const char *)&t, sizeof t);
 }
 
+/* Under the lock. Code that could not be finished is made anew. */
+static target_code *kept(const strbuf *key)
+{
+    tp_err why = { 0 };
+    target_code *r = map_getn(&cache, key->s, key->n);
+    return r && r->on->ready && !r->on->ready(r, false, &why) && err_is_set(&why) ? NULL : r;
+}
+
 /* Under the lock. */
 static target_code *find(const vir *k, const strbuf *key)
 {
-    target_code *r = map_getn(&cache, key->s, key->n);
+    target_code *r = kept(key);
     if (!r)
         return NULL;
     stats.hits++;
@@ -105,19 +113,21 @@ static int find_all(const target *t, const vir *const *k, int n, const target_co
     return count;
 }
 
-/* Compiles, and puts what was made into the cache: made[i] is then the code of k[i], or NULL where that cannot be. */
-static bool compile_all(const target *t, const vir *const *k, int n, target_code **made, tp_err *err)
+/* Compiles, and puts what was made into the cache: made[i] is then the code of k[i], or NULL where that cannot be. later: it may be
+ * finished afterwards. */
+static bool compile_all(const target *t, const vir *const *k, int n, bool later, target_code **made,
+                        tp_err *err)
 {
     strbuf key = { 0 };
     int64_t t0 = clock_ns();
-    bool ok = t->compile(t, k, n, made, err);
+    bool ok = (later && t->begin ? t->begin : t->compile)(t, k, n, made, err);
     double us = (double)(clock_ns() - t0) / 1000 / n;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < n; i++) {
         if (!made[i])
             continue;
         key_of(t, k[i], &key);
-        target_code *other = map_getn(&cache, key.s, key.n);
+        target_code *other = kept(&key);
         if (made[i]->compile_us == 0)
             made[i]->compile_us = us;
         if (other && !every_one_anew()) /* another thread was faster */
@@ -130,7 +140,8 @@ static bool compile_all(const target *t, const vir *const *k, int n, target_code
     return ok;
 }
 
-bool kernels_all(const target *t, const vir *const *k, int n, const target_code **out, tp_err *err)
+static bool find_or_compile(const target *t, const vir *const *k, int n, bool later, const target_code **out,
+                            tp_err *err)
 {
     enum { FEW = 16 };
     const vir *few_k[FEW], **missing = n <= FEW ? few_k : mem_alloc(sizeof *missing * (size_t)n);
@@ -138,7 +149,7 @@ bool kernels_all(const target *t, const vir *const *k, int n, const target_code 
     int few_i[FEW], *first = n <= FEW ? few_i : mem_alloc(sizeof *first * (size_t)n);
     int count = find_all(t, k, n, out, missing, first);
     memset(made, 0, sizeof *made * (size_t)count);
-    bool ok = !count || compile_all(t, missing, count, made, err);
+    bool ok = !count || compile_all(t, missing, count, later, made, err);
     for (int i = 0; i < n; i++)
         if (first[i] >= 0)
             out[i] = made[first[i]];
@@ -148,6 +159,29 @@ bool kernels_all(const target *t, const vir *const *k, int n, const target_code 
         free(first);
     }
     return ok;
+}
+
+/* Code of other compiles may not be finished yet. False with the first that never will be, which is NULL in out then. */
+static bool wait_for(const target *t, int n, const target_code **out, tp_err *err)
+{
+    bool ok = true;
+    for (int i = 0; i < n && t->ready; i++)
+        if (out[i] && !t->ready(out[i], true, ok ? err : NULL)) {
+            ok = false;
+            out[i] = NULL;
+        }
+    return ok;
+}
+
+bool kernels_all(const target *t, const vir *const *k, int n, const target_code **out, tp_err *err)
+{
+    bool all = find_or_compile(t, k, n, false, out, err);
+    return wait_for(t, n, out, all ? err : NULL) && all;
+}
+
+bool kernels_begin(const target *t, const vir *const *k, int n, const target_code **out, tp_err *err)
+{
+    return find_or_compile(t, k, n, true, out, err);
 }
 
 /* The reason stays with the code, for hints. */

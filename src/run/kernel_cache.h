@@ -12,6 +12,8 @@ bool kernels_get(const target *t, const char *why, const vir *const *k, int n, c
                  tp_err *err);
 /* The same without a fallback: false with an error. */
 bool kernels_all(const target *t, const vir *const *k, int n, const target_code **out, tp_err *err);
+/* The same, but code may be finished later, where compiling takes long: target.ready says whether it is. */
+bool kernels_begin(const target *t, const vir *const *k, int n, const target_code **out, tp_err *err);
 const target_code *kernel_get(const target *t, const vir *k, tp_err *err);
 void kernels_say_interpreted(const char *why); /* one line of the log a process */
 /* Code that another process saved. NULL with an error. */

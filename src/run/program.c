@@ -1171,6 +1171,22 @@ static bool program_take(run_program *rp, op_ctx *cx, tp_val *in, int nin, tp_va
     return program_run(rp, cx, in, in, nin, out, nout, NULL, err);
 }
 
+/* A recording is no time to run something else: it would be replayed for ever. */
+static bool program_ready(run_program *rp, bool wait, tp_err *err)
+{
+    program *pr = (program *)rp;
+    wait |= pr->on->records && pr->on->records();
+    for (size_t i = 0; i < pr->p->step.n; i++) {
+        const target_code *k = pr->p->step.at[i].kind == STEP_kernel ? pr->ks[i].k : NULL;
+        if (k && k->on->ready && !k->on->ready(k, wait, err))
+            return false;
+        for (int j = 0; pr->sub && j < 2; j++)
+            if (pr->sub[i].prog[j] && !run_program_ready(pr->sub[i].prog[j], wait, err))
+                return false;
+    }
+    return true;
+}
+
 /* ---- for who measures ---- */
 bool program_look(run_program *p, op_ctx *cx, const tp_val *in, int nin, const program_visit *v, tp_err *err)
 {
@@ -1310,7 +1326,7 @@ run_program *program_new(const program_parts *x)
     program *pr = mem_zalloc(sizeof *pr);
     loop_plan *p = x->plan;
     const ir_graph *g = p->g;
-    pr->base = (run_program){ program_call, program_free, program_take };
+    pr->base = (run_program){ program_call, program_free, program_take, program_ready };
     pr->p = p;
     pr->on = x->target;
     pr->device = device_of(p, x->target);

@@ -10,6 +10,9 @@ struct run_program { /* the struct of who makes it begins with this */
     void (*free)(run_program *p);
     /* The same with inputs the program may give back (and set to none) once it has read them; NULL: it cannot. */
     bool (*take)(run_program *p, op_ctx *cx, tp_val *in, int nin, tp_val *out, int nout, tp_err *err);
+    /* Is its code there? wait: waits until that is known. False with an error where it never will be; false without one: not yet.
+     * NULL: always. */
+    bool (*ready)(run_program *p, bool wait, tp_err *err);
     bool stepwise; /* inputs are written as the lines say; otherwise when nothing can fail any more */
 };
 
@@ -27,6 +30,11 @@ static inline bool run_program_take(run_program *p, op_ctx *cx, tp_val *in, int 
     for (int i = 0; i < nin; i++)
         val_clear(&in[i]);
     return ok;
+}
+
+static inline bool run_program_ready(run_program *p, bool wait, tp_err *err)
+{
+    return !p->ready || p->ready(p, wait, err);
 }
 
 static inline void run_program_free(run_program *p) /* NULL is allowed */

@@ -35,6 +35,80 @@ static run_program *backward_of(step_variant *v, tp_err *err)
     return ok ? v->bw : NULL;
 }
 
+/* ---- tiers: while a variant waits for its code, the captured graph runs on the tape, backward passes of those calls too ---- */
+typedef enum { TIER_failed, TIER_tape, TIER_compiled } tier;
+static step_stats stats;
+step_stats step_get_stats(void)
+{
+    return (step_stats){ __atomic_load_n(&stats.first, __ATOMIC_RELAXED),
+                         __atomic_load_n(&stats.taken_over, __ATOMIC_RELAXED) };
+}
+
+/* Under the lock: is it known whether both programs can run? The backward program is begun when the forward program is there; what goes
+ * wrong with it shows in the backward pass. */
+static bool both_known(step_variant *v, bool wait)
+{
+    tp_err err = { 0 };
+    if (!run_program_ready(v->fw, wait, &err))
+        return err_is_set(&err);
+    if (!v->has_bw || (!v->bw && (wait || !v->owner->compiler->backward(v, &err))) ||
+        run_program_ready(v->bw, wait, &err))
+        return true;
+    if (!err_is_set(&err))
+        return false;
+    run_program_free(v->bw);
+    v->bw = NULL;
+    return true;
+}
+
+/* What a call runs. Between calls is the time for compiled code to take over. wait: now. */
+static tier tier_of(step_variant *v, bool wait, tp_err *err)
+{
+    tier t = TIER_compiled;
+    if (TP_LIKELY(!__atomic_load_n(&v->waits, __ATOMIC_ACQUIRE)))
+        return t;
+    pthread_mutex_lock(&v->lock);
+    if (v->waits && both_known(v, wait)) {
+        if (v->owner->compiler->settle(v, err)) {
+            __atomic_add_fetch(&stats.taken_over, 1, __ATOMIC_RELAXED);
+            __atomic_store_n(&v->waits, false, __ATOMIC_RELEASE);
+        } else
+            t = TIER_failed;
+    } else if (v->waits) {
+        t = TIER_tape;
+        v->first_calls++;
+        __atomic_add_fetch(&stats.first, 1, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&v->lock);
+    return t;
+}
+
+static bool run_on_tape(step_program *p, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                        tp_err *err)
+{
+    static const ir_hook on_tape = { .call = grad_call, .opaque = run_opaque, .link = grad_link };
+    return ir_run(cx, p->g, in, nin, out, nout, &on_tape, err);
+}
+
+/* The call, with the numbers that compiled code would draw. Operators one by one may need more memory than compiled code: where there
+ * is none left, and nothing was written, the call begins again with that. */
+static bool run_first(step_variant *v, op_ctx *cx, const tp_val *in, int nin, tp_val *out, int nout,
+                      bool *again, tp_err *err)
+{
+    step_program *p = v->owner;
+    gen_state *rng = &gen_default()->s, was = *rng;
+    rng->counted |= p->counted;
+    bool ok = run_on_tape(p, cx, in, nin, out, nout, err);
+    rng->counted = was.counted;
+    *again = !ok && err->kind == ERR_oom && !v->u->nmut && !v->u->nflag;
+    if (*again) {
+        err_clear(err);
+        memset(out, 0, sizeof *out * (size_t)nout);
+        *rng = was;
+    }
+    return ok;
+}
+
 /* ---- the step on the tape ---- */
 typedef struct step {
     grad_node n;
@@ -1095,10 +1169,19 @@ static bool step_call(run_program *rp, op_ctx *cx, const tp_val *in, int nin, tp
     if (!may_write(u, cx, in, err))
         goto done;
     if (wants_tape(v, in)) {
-        static const ir_hook on_tape = { .call = grad_call, .opaque = run_opaque, .link = grad_link };
-        ok = ir_run(cx, p->g, in, nin, out, nout, &on_tape, err);
+        ok = run_on_tape(p, cx, in, nin, out, nout, err);
         goto done;
     }
+    tier t = tier_of(v, false, err);
+    if (TP_UNLIKELY(t == TIER_tape)) {
+        bool again;
+        ok = run_first(v, cx, in, nin, out, nout, &again, err);
+        if (!again)
+            goto done;
+        t = tier_of(v, true, err);
+    }
+    if (t == TIER_failed)
+        goto done;
     gen_state rng;
     if (p->draws)
         rng = gen_default()->s;

@@ -15,7 +15,10 @@ typedef struct step_variant {
     bool has_bw;  /* there is a backward graph: calls are recorded */
     aot_unit *u;
     run_program *fw, *bw; /* bw is made on first use */
-    pthread_mutex_t lock; /* around that */
+    bool
+        waits; /* code of fw or bw is not finished (run_program_ready): calls run the graph on the tape; read without the lock */
+    int64_t first_calls;  /* how many did */
+    pthread_mutex_t lock; /* around these */
     struct step_program *owner;
     uint64_t *reached; /* by input: the tangents that it reaches; NULL: not asked yet */
     uint64_t
@@ -39,9 +42,12 @@ typedef struct step_program { /* the struct of who compiles it begins with this 
 typedef struct step_compiler {
     /* A variant at the head of the list; needs: one per input. NULL with err. */
     step_variant *(*variant)(step_program *p, const bool *needs, bool grad, uint64_t key, tp_err *err);
-    bool (*backward)(step_variant *v, tp_err *err); /* sets v->bw */
-    void (*variant_free)(step_variant *v);          /* and its memory; u, fw and bw are gone */
-    void (*free)(step_program *p);                  /* the same of the program, with the last step */
+    /* Sets v->bw, whose code may be unfinished while v waits. */
+    bool (*backward)(step_variant *v, tp_err *err);
+    /* v waits no longer: its code is there, or is made anew where that failed. */
+    bool (*settle)(step_variant *v, tp_err *err);
+    void (*variant_free)(step_variant *v); /* and its memory; u, fw and bw are gone */
+    void (*free)(step_program *p);         /* the same of the program, with the last step */
 } step_compiler;
 
 /* Sets up p, whose memory is zero, for a graph that it takes. */
@@ -49,4 +55,9 @@ void step_program_init(step_program *p, const step_compiler *compiler, ir_graph 
 /* Which inputs need gradients (needs: one per input), whether anything does, and the key of that set. */
 uint64_t step_key(const step_program *p, const op_ctx *cx, const tp_val *in, bool *needs, bool *any);
 void step_variant_free(step_variant *v);
+
+typedef struct step_stats {
+    int64_t first, taken_over; /* calls on the tape while code was made; variants whose programs took over */
+} step_stats;
+step_stats step_get_stats(void);
 #endif

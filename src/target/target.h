@@ -6,7 +6,7 @@
  * products and attention (target/cpu/); a device brings its own, with memory behind tensor/device.h.
  *
  *   compile   kernels -> code. All kernels of a graph come in one call, so that a target may use one compiler process or
- *             many threads. Code may be finished later (ready); until then whoever wants to go on runs other code.
+ *             many threads. Of begin, code may be finished later (ready); until then whoever wants to go on runs other code.
  *   launch    code + arguments -> work on the device's current queue (as its copies and fills), or done at once on the CPU.
  *             Buffers are addresses in the target's memory.
  *   product, convolve, attend   library kernels of the machine into planned memory, with a kernel of ours on their rows.
@@ -187,8 +187,10 @@ struct target {
     /* out[i]: new code of k[i], or NULL where it cannot be; false with the first reason where one is NULL. Kernels are finished,
      * and no two of them are equal. Fills on, name, the sizes and, where each is made by itself, compile_us. Thread-safe. */
     bool (*compile)(const target *t, const vir *const *k, int n, target_code **out, tp_err *err);
-    /* NULL: code is ready when compile returns. Else whether it can be launched; wait: first waits until it can. False with an
-     * error where it never will. */
+    /* The same, but code may be finished after it returned, on threads of the target's own (ready). NULL: compiling is quick. */
+    bool (*begin)(const target *t, const vir *const *k, int n, target_code **out, tp_err *err);
+    /* NULL: code is always ready. Else whether it can be launched; wait: first waits until it can. False with an error where it
+     * never will. Launching and saving wait. */
     bool (*ready)(const target_code *c, bool wait, tp_err *err);
     bool (*launch)(const target_code *c, const target_args *a, tp_err *err);
 

@@ -1,10 +1,12 @@
 /* fake_cuda.c - a library with the functions of libcuda.so.1 that Taper calls: kernels run in the PTX interpreter, at once.
+ * Assembling waits while the file that FAKE_CUDA_GATE names exists, and fails while FAKE_CUDA_REFUSE does.
  * FAKE_CUDA_DEVICES, FAKE_CUDA_VERSION, FAKE_CUDA_MEMORY (bytes) and FAKE_CUDA_FAULT (a result of launches) change what it says. */
 #include "base/map.h"
 #include "ptx_interp.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 enum {
@@ -296,6 +298,14 @@ API int cuLinkAddData_v2(void *state, int kind, const void *text, size_t n, cons
 API int cuLinkComplete(void *state, void **p, size_t *n)
 {
     linking *l = state;
+    const char *gate = getenv("FAKE_CUDA_GATE"), *refuse = getenv("FAKE_CUDA_REFUSE");
+    while (gate && !access(gate, F_OK))
+        usleep(1000);
+    if (refuse && !access(refuse, F_OK)) {
+        if (l->log)
+            snprintf(l->log, 1000, "refused");
+        return INVALID_PTX;
+    }
     return *p = l->text, *n = strlen(l->text) + 1, OK;
 }
 API int cuLinkDestroy(void *state)

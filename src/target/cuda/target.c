@@ -1,11 +1,11 @@
 /* target.c - CUDA as a value of struct target. Kernels of one call are assembled on threads, several to a module. */
 #include "target/cuda/cuda.h"
-#include "base/map.h"
 #include "base/pool.h"
 #include "target/cuda/attend.h"
 #include "target/cuda/check.h"
 #include "target/cuda/conv.h"
 #include "target/cuda/driver.h"
+#include "target/cuda/image.h"
 #include "target/cuda/order.h"
 #include "target/cuda/product.h"
 #include "target/cuda/ptx.h"
@@ -16,14 +16,10 @@
 
 enum { FORMAT = 6, ENTRY = 64 }; /* of saved code; bytes of an entry's name */
 
-typedef struct image { /* machine code of a module; shared by its kernels, never freed */
-    cuda_cubin bin;
-    cuda_module module[CUDA_MAX_DEVICES]; /* loaded where it was launched */
-} image;
 typedef struct cuda_code {
     target_code c; /* first */
     ptx_kernel p;
-    image *img;
+    cuda_image *img;
     char entry[ENTRY];
     cuda_function fn[CUDA_MAX_DEVICES];
 } cuda_code;
@@ -101,55 +97,22 @@ static bool write_module(const target *t, const vir *const *k, int from, int to,
     return all;
 }
 
-/* Modules by their text. Constants and names are not in it: another number, or another size of a tensor whose sizes are
- * arguments, finds its code here. */
-static image *known_image(const char *text, const cuda_cubin *bin)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static map images;
-    size_t n = strlen(text);
-    pthread_mutex_lock(&lock);
-    image *img = map_getn(&images, text, n);
-    if (!img && bin) {
-        img = mem_zalloc(sizeof *img);
-        img->bin = *bin;
-        map_putn(&images, text, n, img);
-    } else if (bin)
-        free(bin->p); /* another thread was faster */
-    pthread_mutex_unlock(&lock);
-    return img;
-}
-
-/* The images of n texts; those that are new are assembled at once, on threads. False with the first complaint. */
-static bool assemble(char *const *text, int n, image **out, tp_err *err)
-{
-    const char **todo = mem_zalloc(sizeof *todo * (size_t)(n + 1));
-    cuda_cubin *bin = mem_zalloc(sizeof *bin * (size_t)(n + 1));
-    int *at = mem_zalloc(sizeof *at * (size_t)(n + 1)), m = 0;
-    for (int i = 0; i < n; i++)
-        if (!(out[i] = known_image(text[i], NULL)))
-            at[m] = i, todo[m++] = text[i];
-    bool ok = !m || cuda_assemble(-1, todo, m, bin, err);
-    for (int i = 0; i < m; i++)
-        if (bin[i].p)
-            out[at[i]] = known_image(todo[i], &bin[i]);
-    free(todo), free(bin), free(at);
-    return ok;
-}
-
-static bool compile(const target *t, const vir *const *k, int n, target_code **out, tp_err *err)
+/* later: assembled on threads apart, while the caller goes on. */
+static bool build(const target *t, const vir *const *k, int n, target_code **out, bool later, tp_err *err)
 {
     int threads = MAX(pool_threads(), 1), each = (n + threads - 1) / threads,
         nmod = each ? (n + each - 1) / each : 0;
     char **text = mem_zalloc(sizeof *text * (size_t)(nmod + 1));
-    image **img = mem_zalloc(sizeof *img * (size_t)(nmod + 1));
+    cuda_image **img = mem_zalloc(sizeof *img * (size_t)(nmod + 1));
     double start = now_us();
     tp_err first = { 0 };
     bool all = true;
     memset(out, 0, sizeof *out * (size_t)n);
     for (int m = 0; m < nmod; m++)
         all &= write_module(t, k, m * each, MIN(n, (m + 1) * each), out, &text[m], &first);
-    if (!assemble(text, nmod, img, all ? &first : NULL))
+    if (later)
+        cuda_images_later((const char *const *)text, nmod, img);
+    else if (!cuda_images((const char *const *)text, nmod, img, all ? &first : NULL))
         all = false;
     double took = (now_us() - start) / MAX(n, 1);
     for (int m = 0; m < nmod; m++) {
@@ -160,8 +123,9 @@ static bool compile(const target *t, const vir *const *k, int n, target_code **o
                 out[i] = NULL;
             } else if (c) {
                 c->img = img[m];
-                c->c.ncode = c->c.nbytes = img[m]->bin.n;
                 c->c.compile_us = took;
+                if (!later)
+                    c->c.ncode = c->c.nbytes = img[m]->bin.n;
             }
         }
         free(text[m]);
@@ -171,6 +135,25 @@ static bool compile(const target *t, const vir *const *k, int n, target_code **o
         *err = first;
     return all;
 }
+static bool compile(const target *t, const vir *const *k, int n, target_code **out, tp_err *err)
+{
+    return build(t, k, n, out, false, err);
+}
+static bool begin(const target *t, const vir *const *k, int n, target_code **out, tp_err *err)
+{
+    return build(t, k, n, out, true, err);
+}
+
+static bool ready(const target_code *code, bool wait, tp_err *err)
+{
+    cuda_code *c = (cuda_code *)code;
+    bool ok = cuda_image_ready(c->img, wait, err);
+    if (ok && !c->c.ncode)
+        c->c.ncode = c->c.nbytes = c->img->bin.n;
+    else if (!ok && err && err_is_set(err))
+        err_note(err, "in kernel '%s'", code->name);
+    return ok;
+}
 
 /* The function on a device, loaded at its first launch there. */
 static cuda_function function_on(cuda_code *c, int device, tp_err *err)
@@ -178,6 +161,8 @@ static cuda_function function_on(cuda_code *c, int device, tp_err *err)
     cuda_function f = __atomic_load_n(&c->fn[device], __ATOMIC_ACQUIRE);
     if (f)
         return f;
+    if (!ready(&c->c, true, err))
+        return NULL;
     pthread_mutex_lock(&loading);
     cuda_module *m = &c->img->module[device];
     if ((*m || cuda_load(device, c->img->bin.p, m, err)) && cuda_find(device, *m, c->entry, &f, err))
@@ -222,6 +207,8 @@ static bool save(const target_code *code, strbuf *out, tp_err *err)
 {
     const cuda_code *c = (const cuda_code *)code;
     saved s;
+    if (!ready(code, true, err))
+        return false;
     memset(&s, 0, sizeof s); /* padding too: equal code, equal bytes */
     s.format = FORMAT, s.size = sizeof s, s.hash = code->hash;
     memcpy(s.entry, c->entry, sizeof s.entry);
@@ -247,9 +234,8 @@ static target_code *load(const target *t, const char *name, const void *p, size_
         return NULL;
     }
     cuda_code *c = mem_zalloc(sizeof *c);
-    c->img = mem_zalloc(sizeof *c->img);
-    c->img->bin.n = n - sizeof s;
-    c->img->bin.p = memcpy(mem_alloc(c->img->bin.n), (const char *)p + sizeof s, c->img->bin.n);
+    size_t ncode = n - sizeof s;
+    c->img = cuda_image_of(memcpy(mem_alloc(ncode), (const char *)p + sizeof s, ncode), ncode);
     c->p = s.p;
     memcpy(c->entry, s.entry, sizeof c->entry);
     c->c = (target_code){ .on = t,
@@ -368,6 +354,8 @@ const target target_cuda = {
               .asynchronous = true },
     .available = available,
     .compile = compile,
+    .begin = begin,
+    .ready = ready,
     .launch = launch,
     .product = cuda_product,
     .product_allocates = cuda_product_allocates,
