@@ -99,7 +99,7 @@ static void key_int(strbuf *b, int64_t v) { key_add(b, &v, sizeof v); }
 /* Numbers and lists; tensors are operands, which take the place of the arguments. */
 static bool key_val(strbuf *key, operands *o, tp_val *v, tp_device dev, tp_err *err)
 {
-    key_int(key, v->kind | (int64_t)v->n << 8);
+    key_int(key, v->kind | (int64_t)(v->kind == VAL_str ? 0 : v->n) << 8); /* of a string nobody sets it */
     switch (v->kind) {
     case VAL_none: return true;
     case VAL_tensor: {
@@ -873,18 +873,32 @@ static bool there(op_call *c)
     if (!c->on_device || c->row->eager == eager_view || c->row->flags & OPF_HEAD ||
         c->row->eager == eager_empty || ops_may_own(c) || no_program(c))
         return true;
-    bool into = c->row->eager == eager_copy;
-    if ((into || c->row->eager == eager_clone) && c->arg[into].kind == VAL_tensor &&
-        !device_eq(c->out[0].dev, tensor_device(c->arg[into].t)))
+    if (c->row->eager == eager_copy ||
+        c->row->eager == eager_clone) /* most stand for writes, and copies between devices have none */
         return true;
     return has_program(c) || has_inplace(c) ||
            err_set(c->err, ERR_notimpl, "'%s' is not compiled", c->row->full);
+}
+
+/* Of all values that a graph computes, as if none were ever freed. */
+static int64_t bytes_of(const ir_graph *g)
+{
+    int64_t sum = 0;
+    IR_EACH (x, g) {
+        const tp_tensor *t = ir_type(x);
+        if (x->kind == IR_call && t && op_row_of((op_id)x->op)->eager != eager_view)
+            sum += t->numel * (int64_t)dtype_size((dtype)t->dt);
+        for (int i = 0; x->kind == IR_call && x->val.kind == VAL_tensors && i < x->val.n; i++)
+            sum += x->val.ts[i] ? x->val.ts[i]->numel * (int64_t)dtype_size((dtype)x->val.ts[i]->dt) : 0;
+    }
+    return sum;
 }
 
 bool eager_there(ir_graph *g, tp_err *err)
 {
     static const ir_hook plain = { 0 };
     int n = (int)g->inputs.n, nout = g->output->narg;
+    tp_device dev = ir_graph_device(g);
     IR_EACH (x, g) {
         const op_row *row = x->kind == IR_call ? op_row_of((op_id)x->op) : NULL;
         if (x->kind == IR_opaque || (row && row->flags & (OPF_COMP | OPF_DYN)))
@@ -892,6 +906,8 @@ bool eager_there(ir_graph *g, tp_err *err)
     }
     if (g->subs.n || (g->env && sym_env_n_symbols(g->env)))
         return err_set(err, ERR_notimpl, "it has %s", g->subs.n ? "nested graphs" : "symbolic sizes");
+    if (device_ops_of(dev)->spare && bytes_of(g) > device_ops_of(dev)->spare(dev))
+        return err_set(err, ERR_oom, "its operators may need more memory than is free");
     op_ctx cx = *op_ctx_cur();
     tp_val *in = mem_zalloc(sizeof *in * (size_t)(n + 1)),
            *out = mem_zalloc(sizeof *out * (size_t)(nout + 1));

@@ -8,8 +8,8 @@ void eager_offer(void);
 /* Offers the kernels of pointwise operators on the CPU (ops_lower_with). */
 void eager_pointwise_offer(void);
 
-/* Can g run one operator at a time without a compile: are the programs of its calls in memory or in the disk cache? err says
- * what is not. */
+/* Can g run one operator at a time without a compile: are the programs of its calls in memory or in the disk cache, and is
+ * there room for all of its values? err says what is not so. */
 bool eager_there(ir_graph *g, tp_err *err);
 
 typedef struct eager_stats {

@@ -45,9 +45,10 @@ typedef struct device_ops {
     bool (*fill)(tp_device d, void *p, uint8_t byte, int64_t nbytes, tp_err *err);
     /* Waits until the device has done what it was given. False with what went wrong on it since the last time. */
     bool (*sync)(tp_device d, tp_err *err);
-    int (*count)(void);          /* devices of this kind, 0 where there are none */
-    int (*current)(void);        /* the index that -1 means; -1 where indices mean nothing */
-    const device_queues *queues; /* NULL: it has none */
+    int (*count)(void);            /* devices of this kind, 0 where there are none */
+    int (*current)(void);          /* the index that -1 means; -1 where indices mean nothing */
+    const device_queues *queues;   /* NULL: it has none */
+    int64_t (*spare)(tp_device d); /* bytes that can be allocated now, about; NULL: nobody knows */
 } device_ops;
 
 extern const device_ops

@@ -26,6 +26,15 @@ static bool row_fill(tp_device d, void *p, uint8_t byte, int64_t nbytes, tp_err 
     return cuda_fill(d.index, p, byte, (size_t)nbytes, err);
 }
 static bool row_sync(tp_device d, tp_err *err) { return cuda_sync(d.index, err); }
+static int64_t row_spare(tp_device d)
+{
+    size_t left, total;
+    cuda_pool_stats s;
+    if (!cuda_memory(d.index, &left, &total, NULL))
+        return 0;
+    cuda_stats(d.index, &s);
+    return (int64_t)(left + s.reserved - s.allocated);
+}
 
 static int index_of(tp_device d) { return d.index < 0 ? cuda_current_device() : d.index; }
 static void *queue_make(tp_device d, tp_err *err)
@@ -58,7 +67,14 @@ static void mark_drop(tp_device d, void *mark) { cuda_event_free(index_of(d), ma
 static const device_queues queues = { queue_make,   queue_free,   queue_mark,
                                       queue_follow, mark_reached, mark_drop };
 
-const device_ops cuda_device_ops = {
-    "cuda", false, row_alloc, row_free, row_copy, row_fill, row_sync, cuda_device_count, cuda_current_device,
-    &queues
-};
+const device_ops cuda_device_ops = { "cuda",
+                                     false,
+                                     row_alloc,
+                                     row_free,
+                                     row_copy,
+                                     row_fill,
+                                     row_sync,
+                                     cuda_device_count,
+                                     cuda_current_device,
+                                     &queues,
+                                     row_spare };
