@@ -99,12 +99,26 @@ CASES = [("10x(sin*cos+x), 16M f32", chain), ("softmax 16384x4096 f32", softmax)
          ("Adam, 10 tensors of 100,000", adam), ("relu(x @ w), 64 f32", small), ("x + 1, 8 f32", plus)]
 
 
+def taken_over(m, f, args):
+    """Calls f until compiled code has taken over from the first tier, where there is one."""
+    stats = getattr(m._C, "_cuda_stats", None)
+    if not stats or not stats(0)["first"]:
+        return
+    until = time.perf_counter() + 3
+    seen = None
+    while time.perf_counter() < until and seen != stats(0)["first"]:  # until a call ran in no first tier
+        seen = stats(0)["first"]
+        f(*args)
+        m.cuda.synchronize()
+
+
 def timed(m, f, args):
     m.cuda.synchronize()
     t = time.perf_counter()
     f(*args)
     m.cuda.synchronize()
     first = time.perf_counter() - t
+    taken_over(m, f, args)
     best = 1e9
     n = 3
     while n < 3000:
