@@ -97,11 +97,11 @@ format:          ## reformat the C sources in place
 format-check:    ## fail when a C source is not formatted
 	@clang-format --dry-run -Werror $(FORMAT_FILES)
 
-site:            ## the documentation as static pages with a search, in build/site
-	@$(PYTHON) tools/site.py $(BUILD)/site
+site: build      ## the documentation and the reference as static pages with a search, in docs/site
+	@$(PYTHON) tools/site.py
 
 wheel:           ## a package for other machines, in dist/ (needs a package registry for auditwheel)
 	@PYTHON="$(PYTHON)" sh tools/wheel.sh
 
 clean:           ## remove what was built
-	@rm -rf build build-asan build-ubsan build-bugs python/taper/_C*.so
+	@rm -rf build build-asan build-ubsan build-bugs docs/site python/taper/_C*.so

@@ -1,4 +1,4 @@
-"""Which operators stay library calls when they are compiled alone, and why: the text of docs/calls.md (tools/gendocs.py writes it).
+"""Which operators stay library calls when they are compiled alone, and why: the text of tests/calls.md (tools/gendocs.py writes it).
 
 Each row of the op table is compiled with the arguments that the tests have for it, and its schedule is read from the log."""
 import os
@@ -62,7 +62,7 @@ def calls_md(tmp):
         found[why or next(w for p, w in KINDS if re.search(p, op))].add(op)
     out = ["# Operators that stay calls", "",
            "Every row of the op table, compiled alone with the small arguments of the tests: those whose schedule has a call of their eager kernel, by what",
-           "stands in the way. Some become loops with other arguments or between other steps ([kernels.md](kernels.md)). Written by `make docs`.", "",
+           "stands in the way. Some become loops with other arguments or between other steps ([kernels.md](../docs/kernels.md)). Written by `make docs`.", "",
            "| why | operators |", "| --- | --- |"]
     for why, ops in sorted(found.items(), key=lambda e: (-len(e[1]), e[0])):
         out.append(f"| {why} | {', '.join(f'`{o}`' for o in sorted(ops))} |")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Builds the documentation as static pages: tools/site.py [OUT] (default build/site). Needs nothing but Python.
+"""Builds the documentation as static pages: tools/site.py [OUT] (default docs/site). Needs nothing but Python; where the package is built, the
+reference (tools/site_api.py) is part of it.
 
 Pages are the Markdown files of docs/ and the README; what they use of Markdown is all that is understood here: headings, paragraphs, lists, tables, code,
 links, images, emphasis, block quotes. Every page has the list of all pages, its own headings, and a search over all of them that runs in the browser."""
@@ -13,8 +14,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Groups of the list of pages; a page of docs/ that is not named here goes to the last one.
 GROUPS = [
-    ("Begin", ["README", "tutorial", "coming-from-pytorch", "checkpoints", "export"]),
-    ("Guides", ["troubleshooting", "debugging", "report", "logging", "graph-breaks", "pytorch", "distributed", "gpu", "autograd", "random", "cache", "performance"]),
+    ("Begin", ["README", "install", "tutorial", "coming-from-pytorch", "gallery", "faq", "how-to-report", "comparison", "CHANGELOG"]),
+    ("Guides", ["checkpoints", "export", "onnx", "troubleshooting", "debugging", "report", "logging", "graph-breaks", "pytorch", "distributed", "gpu", "autograd", "random", "cache", "performance"]),
     ("Reference", ["ops", "options", "graph", "numerics", "programs", "opinfo"]),
     ("Inside", ["ARCHITECTURE", "kernels", "rewrites", "CONTRIBUTING"]),
 ]
@@ -32,7 +33,7 @@ header b { font-size: 1.1rem; } header input { margin-left: auto; width: min(22r
 nav { font-size: .92rem; } nav .in { position: sticky; top: 3.4rem; max-height: calc(100vh - 3.4rem); overflow: auto; padding: 1.2rem 0; }
 nav h4 { margin: 1rem 0 .2rem; font-size: .75rem; text-transform: uppercase; letter-spacing: .06em; color: var(--dim); }
 nav a { display: block; padding: .12rem .5rem; color: inherit; border-radius: 5px; } nav a.here { background: var(--soft); font-weight: 600; } nav a.deep { padding-left: 1.3rem; }
-main { padding: 1rem 0 5rem; min-width: 0; } h1 { line-height: 1.2; } h2 { margin-top: 2.2rem; padding-bottom: .2rem; border-bottom: 1px solid var(--line); }
+main { padding: 1rem 0 5rem; min-width: 0; } h1, h2, h3 { overflow-wrap: anywhere; } h1 { line-height: 1.2; } h2 { margin-top: 2.2rem; padding-bottom: .2rem; border-bottom: 1px solid var(--line); }
 h1 a.at, h2 a.at, h3 a.at { color: var(--dim); visibility: hidden; margin-left: .4rem; font-weight: 400; } :is(h1, h2, h3):hover a.at { visibility: visible; }
 pre { background: var(--soft); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem; overflow: auto; line-height: 1.45; position: relative; }
 code { font: .88em ui-monospace, monospace; background: var(--soft); padding: .08em .3em; border-radius: 4px; overflow-wrap: anywhere; } pre code { padding: 0; background: none; overflow-wrap: normal; }
@@ -254,7 +255,7 @@ class Page:
 def sources():
     """{page: path}, in the order of the list."""
     found = {os.path.splitext(f)[0]: os.path.join(ROOT, "docs", f) for f in sorted(os.listdir(os.path.join(ROOT, "docs"))) if f.endswith(".md")}
-    for name in ("README", "CONTRIBUTING"):
+    for name in ("README", "CONTRIBUTING", "CHANGELOG"):
         found[name] = os.path.join(ROOT, name + ".md")
     return found
 
@@ -280,16 +281,34 @@ def linker(path, pages, missing):
     return link
 
 
-def build(out):
+def reference():
+    """{page: Markdown} of the reference; nothing where the package is not built."""
+    sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "python")]
+    try:
+        import taper  # noqa: F401
+    except ImportError:
+        print("site: without the reference, as the package is not built (make build)", file=sys.stderr)
+        return {}
+    finally:
+        del sys.path[1]
+    import site_api
+    return site_api.pages()
+
+
+def build(out, with_reference=True):
     files, missing = sources(), []
     pages = {}
     for name, path in files.items():
         with open(path, encoding="utf-8") as f:
             pages[name] = Page(name, f.read(), linker(path, files, missing))
+    written = reference() if with_reference else {}
+    for name, text in written.items():
+        pages[name] = Page(name, text, lambda target: target)
     if missing:
         sys.exit("site: links lead nowhere:\n  " + "\n  ".join(missing))
     os.makedirs(out, exist_ok=True)
     groups = [(g, [n for n in names if n in pages]) for g, names in GROUPS]
+    groups.append(("API", list(written)))
     rest = [n for n in pages if not any(n in names for _, names in groups)]
     groups.append(("More", rest))
     index = []
@@ -313,7 +332,7 @@ def build(out):
 <title>{html.escape(page.title)}{'' if name == 'README' else ' - Taper'}</title><link rel="stylesheet" href="style.css"></head><body>
 <header><a href="index.html"><b>Taper</b></a><input type="search" placeholder="Search  /" aria-label="Search"></header><div id="found" hidden></div>
 <div class="page"><nav class="pages"><div class="in"><details open><summary>All pages</summary>{menu}</details></div></nav>
-<main>{body}<footer>From {html.escape(os.path.relpath(files[name], ROOT))}</footer></main><nav class="toc"><div class="in">{"<h4>On this page</h4>" + toc if toc else ""}</div></nav></div>
+<main>{body}<footer>From {html.escape(os.path.relpath(files[name], ROOT) if name in files else "the docstrings")}</footer></main><nav class="toc"><div class="in">{"<h4>On this page</h4>" + toc if toc else ""}</div></nav></div>
 <script src="search.js"></script></body></html>
 """
         with open(os.path.join(out, url_of(name)), "w", encoding="utf-8") as f:
@@ -330,7 +349,7 @@ def build(out):
 
 
 def main():
-    out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "site")
+    out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "docs", "site")
     n, sections = build(out)
     print(f"site: {n} pages, {sections} sections in {os.path.relpath(out)}; open {os.path.join(os.path.relpath(out), 'index.html')}")
 

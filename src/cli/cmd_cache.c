@@ -1,4 +1,5 @@
 /* cmd_cache.c - taper cache: what lies in the disk cache, whether it is whole, and away with it. */
+#include "base/json.h"
 #include "cli/cli.h"
 #include "target/disk.h"
 #include <stdio.h>
@@ -9,6 +10,7 @@ typedef struct listing {
     int n, bad;
     int64_t bytes;
     bool full, only_bad;
+    json_w *json; /* NULL: text */
 } listing;
 
 static void add_size(strbuf *b, int64_t n)
@@ -28,6 +30,19 @@ static void safe(strbuf *b,
         strbuf_addc(b, (unsigned char)*s < 32 || (unsigned char)*s == 127 ? '?' : *s);
 }
 
+static void show_json(json_w *w, const disk_entry *e)
+{
+    json_obj(w);
+    json_key(w, "kind"), json_str(w, *e->kind ? e->kind : NULL);
+    json_key(w, "id"), json_str(w, *e->id ? e->id : NULL);
+    json_key(w, "file"), json_str(w, e->file);
+    json_key(w, "bytes"), json_int(w, e->bytes);
+    json_key(w, "used"), json_int(w, e->used); /* seconds since 1970 */
+    json_key(w, "what"), json_str(w, e->what);
+    json_key(w, "bad"), json_str(w, e->bad);
+    json_end(w);
+}
+
 static void show(void *data, const disk_entry *e)
 {
     listing *l = data;
@@ -36,6 +51,10 @@ static void show(void *data, const disk_entry *e)
     l->bytes += e->bytes;
     if (l->only_bad && !e->bad)
         return;
+    if (l->json) {
+        show_json(l->json, e);
+        return;
+    }
     strbuf b = { 0 };
     time_t t = (time_t)e->used;
     struct tm tm;
@@ -72,16 +91,38 @@ static int each(int argc, char **argv, bool verify)
     listing l = { .only_bad = verify };
     tp_err err = { 0 };
     strbuf b = { 0 };
+    json_w w = { &b };
     while (a.at < argc) {
         if (!verify && cli_flag(&a, "full"))
             l.full = true;
+        else if (cli_flag(&a, "json"))
+            l.json = &w;
         else
             return cli_unknown(&a);
+    }
+    if (l.json) {
+        json_obj(&w);
+        json_key(&w, "entries");
+        json_arr(&w);
     }
     char *dir = disk_dir(&err);
     if (!dir || !disk_each(verify, show, &l, &err)) {
         free(dir);
+        strbuf_free(&b);
         return cli_fail(&err);
+    }
+    if (l.json) {
+        json_end(&w);
+        json_key(&w, "folder"), json_str(&w, dir);
+        json_key(&w, "bytes"), json_int(&w, l.bytes);
+        json_key(&w, "limit"), json_int(&w, disk_limit());
+        json_key(&w, "read"), json_int(&w, l.n);
+        json_key(&w, "damaged"), json_int(&w, l.bad);
+        json_end(&w);
+        puts(strbuf_str(&b));
+        strbuf_free(&b);
+        free(dir);
+        return verify && l.bad;
     }
     add_size(&b, l.bytes);
     strbuf_addf(&b, " of ");
@@ -121,10 +162,12 @@ static int run_clear(int argc, char **argv)
 }
 
 static const cli_cmd subs[] = {
-    { "ls", "[--full]", "Lists the entries, the one used last first",
-      "  --full   also what each was made with and for\n", run_ls, NULL },
+    { "ls", "[--full] [--json]", "Lists the entries, the one used last first",
+      "  --full   also what each was made with and for\n"
+      "  --json   for programs\n",
+      run_ls, NULL },
     { "clear", "", "Removes every entry", NULL, run_clear, NULL },
-    { "verify", "", "Reads every entry, compares its checksum, and lists those that would be refused",
+    { "verify", "[--json]", "Reads every entry, compares its checksum, and lists those that would be refused",
       "  Exit code 1 when there are any. Damaged entries are also found, dropped and made again when they "
       "are used.\n",
       run_verify, NULL },

@@ -175,6 +175,7 @@ const char *ev_artifact_name(int i);
 int ev_rank(void); /* of this process in a distributed run (RANK), or -1 */
 /* One line and an example for each name, for `taper logs`. */
 void ev_list(strbuf *out, bool all);
+void ev_list_json(strbuf *out, bool all);        /* {"components": [...], "artifacts": [...]} */
 bool ev_describe(strbuf *out, const char *name); /* false: no such name */
 
 /* --- sinks ------------------------------------------------------------------------------------------- */

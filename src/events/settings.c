@@ -1,5 +1,6 @@
 /* settings.c - TAPER_LOGS and set_logs: which component has which level, which artifacts were named. */
 #define _GNU_SOURCE
+#include "base/json.h"
 #include "events/internal.h"
 #include "base/envvars.h"
 #include "base/near.h"
@@ -196,6 +197,34 @@ void ev_list(strbuf *out, bool all)
         strbuf_addf(out, "   %-26s the same as %s\n", aliases[i].alias, aliases[i].name);
     if (all)
         list_none(out);
+}
+
+void ev_list_json(strbuf *out, bool all)
+{
+    json_w w = { out };
+    json_obj(&w);
+    json_key(&w, "components");
+    json_arr(&w);
+    for (int c = 0; c < EVC_COUNT; c++) {
+        json_obj(&w);
+        json_key(&w, "name"), json_str(&w, ev_crows[c].name);
+        json_key(&w, "shows"), json_str(&w, ev_crows[c].help);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_key(&w, "artifacts");
+    json_arr(&w);
+    for (int k = 0; k < EV_COUNT; k++)
+        if (told(k, all)) {
+            json_obj(&w);
+            json_key(&w, "name"), json_str(&w, ev_rows[k].name);
+            json_key(&w, "shows"), json_str(&w, ev_rows[k].help);
+            json_key(&w, "only_when_named"), json_bool(&w, ev_rows[k].flags & EVF_off);
+            json_end(&w);
+        }
+    json_end(&w);
+    json_end(&w);
+    strbuf_addc(out, '\n');
 }
 
 static const char *ev_example(ev_kind k)

@@ -1,4 +1,4 @@
-"""Rows of docs/checklist.md that need a short program of their own."""
+"""Rows of tests/checklist.md that need a short program of their own."""
 import json
 import os
 import re

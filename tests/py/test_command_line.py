@@ -1,4 +1,5 @@
 """Mistakes of people at a keyboard: names that are nearly right, colours, completion, and tracebacks that begin with their program."""
+import json
 import os
 import pty
 import shutil
@@ -114,3 +115,23 @@ def test_tracebacks_begin_with_the_program():
         with open(path, "w") as f:
             f.write("import sys\nsys.exit(7)\n")
         assert run([sys.executable, "-m", "taper", path]).returncode == 7
+
+
+def test_lists_for_programs():
+    """--json prints one value that a program can read, with what the text says."""
+    with tempfile.TemporaryDirectory() as d:
+        env = {"TAPER_CACHE_DIR": d}
+        made = subprocess.run([sys.executable, "-c", "import taper; taper.compile(lambda x: x.sin() + 1)(taper.ones(4))"], env={**os.environ, **env}, capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
+        for command in (["cache", "ls", "--json"], ["cache", "verify", "--json"]):
+            r = run([TAPER, *command], **env)
+            said = json.loads(r.stdout)
+            assert r.returncode == 0 and said["folder"].startswith(d) and said["read"] >= 1 and said["damaged"] == 0 and said["bytes"] <= said["limit"], said
+            assert len(said["entries"]) == (said["read"] if command[1] == "ls" else 0)  # verify lists what is damaged
+            assert all(e["bytes"] > 0 and e["bad"] is None and e["used"] > 1e9 for e in said["entries"])
+    said = json.loads(run([TAPER, "logs", "--json"]).stdout)
+    assert {"dynamo", "aot"} <= {c["name"] for c in said["components"]}
+    assert {"name": "graph_breaks", "only_when_named": False} == {k: v for k, v in next(a for a in said["artifacts"] if a["name"] == "graph_breaks").items() if k != "shows"}
+    assert len(json.loads(run([TAPER, "logs", "--all", "--json"]).stdout)["artifacts"]) >= len(said["artifacts"])
+    r = run([TAPER, "logs", "graph_breaks", "--json"])
+    assert r.returncode == 2 and "leave out 'graph_breaks'" in r.stderr, r.stderr

@@ -18,7 +18,13 @@ def test_readme_example_prints_what_it_says():
 
 def test_commands_exist():
     make = read("Makefile")
+    first = [read("docs", f + ".md") for f in ("install", "faq", "how-to-report", "gallery", "comparison")]
     text = read("README.md") + read("CONTRIBUTING.md")
+    for page in first:
+        for name in re.findall(r"`make ([a-z][a-z-]*)`|^make ([a-z][a-z-]*)", page, re.M):
+            assert re.search(rf"^{''.join(name)}:", make, re.M), f"make {name} is named but not there"
+        for path in re.findall(r"(?:python|sh) ((?:examples|tools|bench)/[\w/]+\.(?:py|sh))", page):
+            assert os.path.exists(os.path.join(ROOT, path)), path
     for name in set(re.findall(r"make ([a-z][a-z-]*)", text)) - {"sure", "or"}:
         assert re.search(rf"^{name}:", make, re.M), f"make {name} is named but not there"
     for path in set(re.findall(r"\]\(([^)#]+)\)", text)):
@@ -28,7 +34,7 @@ def test_commands_exist():
 
 
 def checklist():
-    rows = re.findall(r"^\| (\d+) \| (.*) \| ([^|]*) \|$", read("docs", "checklist.md"), re.M)
+    rows = re.findall(r"^\| (\d+) \| (.*) \| ([^|]*) \|$", read("tests", "checklist.md"), re.M)
     assert [int(n) for n, _, _ in rows] == list(range(1, 110))
     return rows
 
@@ -79,3 +85,9 @@ def test_committed_files_name_no_machine():
             if re.search(rb"/(work|root)/\w", data):
                 bad.append(name)
     assert not bad, bad
+
+
+def test_the_gallery_shows_all_examples():
+    page = read("docs", "gallery.md")
+    for name in os.listdir(os.path.join(ROOT, "examples")):
+        assert name.startswith("__") or f"(../examples/{name})" in page, name

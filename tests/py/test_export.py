@@ -56,9 +56,9 @@ def near(got, want, tol=1e-4):
         assert abs(a - b) <= tol + tol * abs(b) or a != a and b != b, (a, b)
 
 
-def run_in_c(fn, args, emit="c", extra=(), link=(), more=(), tol=1e-4):
-    """The results of fn(*args), computed by a C program. more: other arguments, for the same C with sizes that are arguments."""
-    if not shutil.which("cc"):
+def run_in_c(fn, args, emit="c", extra=(), link=(), more=(), tol=1e-4, cc="cc", runs=()):
+    """The results of fn(*args), computed by a C program. more: other arguments, for the same C with sizes that are arguments. runs: what runs the program."""
+    if not shutil.which(cc):
         raise unittest.SkipTest("no C compiler")
     with taper.no_grad():
         want = fn(*args)
@@ -79,8 +79,8 @@ def run_in_c(fn, args, emit="c", extra=(), link=(), more=(), tol=1e-4):
             want = list(want) if isinstance(want, (tuple, list)) else [want]
             with open(d + "/main.c", "w") as f:
                 f.write(main_c("model", given, want, [given[int(k)].shape[int(dim)] for dim, k in where]))
-            sh("cc", *FLAGS, "-o", "program", "main.c", out if emit != "so" else "./libmodel.so", *link, "-lm", cwd=d)
-            near([float(v) for v in sh("./program", cwd=d).stdout.split()], flat(want), tol)
+            sh(cc, *FLAGS, "-o", "program", "main.c", out if emit != "so" else "./libmodel.so", *link, "-lm", cwd=d)
+            near([float(v) for v in sh(*runs, "./program", cwd=d).stdout.split()], flat(want), tol)
         return open(d + "/model.c").read() if emit == "c" else ""
 
 
@@ -168,6 +168,18 @@ def test_models_as_c():
         m, args, _, _ = models.build(name, taper, small=True)
         m.eval()
         run_in_c(m, tuple(args))
+
+
+def test_models_as_c_on_arm64():
+    """The C that is written depends on no machine: built by another compiler for arm64 and run by an emulator."""
+    import models
+    emulator = next(filter(None, map(shutil.which, ("qemu-aarch64-static", "qemu-aarch64"))), None)
+    if not shutil.which("aarch64-linux-gnu-gcc") or not emulator:
+        raise unittest.SkipTest("no compiler for arm64 with an emulator here (gcc-aarch64-linux-gnu, qemu-user-static)")
+    for name in MODELS:
+        m, args, _, _ = models.build(name, taper, small=True)
+        m.eval()
+        run_in_c(m, tuple(args), link=("-static",), cc="aarch64-linux-gnu-gcc", runs=(emulator,))
 
 
 def test_training_graphs_as_c():

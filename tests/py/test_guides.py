@@ -394,7 +394,7 @@ def test_bucketing_bounds_recompilations():
 
 
 def test_every_program_is_a_golden_file():
-    with open(os.path.join(ROOT, "docs", "checklist.md")) as f:
+    with open(os.path.join(ROOT, "tests", "checklist.md")) as f:
         named = [line.rsplit("`", 2)[1] for line in f if "tests/golden/guides/" in line and line.count("|") == 4 and not line[2].isdigit()]
     there = sorted("tests/golden/guides/" + n for n in os.listdir(os.path.join(ROOT, "tests", "golden", "guides")) if n.endswith(".py"))
     assert sorted(named) == there, set(named) ^ set(there)

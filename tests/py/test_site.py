@@ -23,7 +23,8 @@ def test_pages_and_links():
         n, sections = site.build(d)
         pages = [f for f in os.listdir(d) if f.endswith(".html")]
         documents = [f for f in os.listdir(os.path.join(ROOT, "docs")) if f.endswith(".md")]
-        assert n == len(pages) == len(documents) + 2 and sections > 80
+        reference = [f for f in pages if f.startswith("api-")]
+        assert n == len(pages) == len(documents) + 3 + len(reference) and sections > 80 and len(reference) > 20
         for name in pages:
             text = read(d, name)
             assert text.count("<h1") == 1 and "\0" not in text, name
@@ -48,13 +49,27 @@ def test_markdown():
     assert "gone" not in text and p.title == "T *e* a<b"
 
 
+def test_reference():
+    """Signatures, texts and examples of docstrings; a page without the package built is left out, not broken."""
+    pages = site.reference()
+    for page, wants in (("api-nn", ("## Linear\n\n```python\nclass Linear(in_features, out_features, bias=True", ">>> nn.Linear(3, 4)(taper.ones(2, 3)).shape")),
+                        ("api-taper", ("## sin\n\n```python\nsin(Tensor input, *, Tensor out = None)\n", "## compile\n\n```python\ncompile(model=None, ")),
+                        ("api-tensor", ("## view\n",)), ("api-profiler", ("- `export_memory_timeline(self, path, device=None)`: ",))):
+        for want in wants:
+            assert want in pages[page], (page, want)
+    with tempfile.TemporaryDirectory() as d:
+        n, _ = site.build(d, with_reference=False)
+        assert n == len([f for f in os.listdir(d) if f.endswith(".html")]) and not os.path.exists(os.path.join(d, "api-nn.html"))
+
+
 def test_in_the_browser():
     with tempfile.TemporaryDirectory() as d:
         site.build(d)
         with browser.Browser() as b:
             for width in (390, 1280, 1920):
-                page = b.open(os.path.join(d, "tutorial.html"), width=width)
-                assert page.eval("document.documentElement.scrollWidth <= innerWidth"), f"it scrolls sideways at {width}"
+                for name in ("api-nn", "install", "tutorial"):
+                    page = b.open(os.path.join(d, name + ".html"), width=width)
+                    assert page.eval("document.documentElement.scrollWidth <= innerWidth"), f"{name} scrolls sideways at {width}"
             page.eval("const i = document.querySelector('header input'); i.value = 'checksums verified'; i.dispatchEvent(new Event('input'))")
             found = page.eval("document.getElementById('found').innerText")
             assert "Checkpoints" in found and page.eval("document.querySelector('#found a').href").endswith("checkpoints.html#files-from-anywhere"), found
