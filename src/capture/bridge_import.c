@@ -366,7 +366,7 @@ static ir_node *with_strides(import *im, ir_node *n, const tp_tensor *want)
     return r;
 }
 
-/* n in the strides that PyTorch declared: later views were checked against those. NULL: it failed. */
+/* n in the strides that PyTorch declared: later views were checked against those. NULL: it failed, or has another type. */
 static ir_node *as_declared(import *im, ir_node *n, PyObject *type)
 {
     tp_val want = vNone;
@@ -374,9 +374,17 @@ static ir_node *as_declared(import *im, ir_node *n, PyObject *type)
         return n;
     if (!type_of(im, type, &want))
         return NULL;
+    dtype is = (dtype)ir_type(n)->dt, said = want.kind == VAL_tensor ? (dtype)want.t->dt : is;
+    /* PyTorch's fakes take statistics and gradients of norms of half inputs and float weights for one another's type; its kernels do as
+     * the rows here. */
+    dtype half = is == DT_f32 ? said : is;
+    bool norms = (is == DT_f32 || said == DT_f32) && (half == DT_f16 || half == DT_bf16);
     ir_node *r = want.kind == VAL_tensor ? with_strides(im, n, want.t) : n;
     val_clear(&want);
-    return r;
+    if (is == said || norms)
+        return r;
+    err_set(&im->err, ERR_type, "its result is %s here and %s in PyTorch", dtype_name(is), dtype_name(said));
+    return NULL;
 }
 
 static bool add_output(import *im, PyObject *args, PyObject *types)

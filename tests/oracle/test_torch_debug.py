@@ -255,6 +255,31 @@ def test_survey():
     assert not clean.findings and clean.graph_count == 1 and "Nothing stands in the way" in str(clean)
 
 
+class _Settings:
+    scale = 0
+
+
+def test_recompilations_that_differ_in_a_constant_are_one_storm():
+    from taper.torch._survey import watch
+
+    def by_name(x, name):
+        return x * len(name)
+
+    def by_setting(x):
+        return x * _Settings.scale
+    for fn, calls, helps in ((by_name, [(torch.ones(2), "ab"[i % 2] * i) for i in range(6)], "part of the compiled code"),
+                             (by_setting, [(torch.ones(2),)] * 6, "pass it as an argument")):
+        torch._dynamo.reset()
+        with watch() as w:
+            compiled = torch.compile(fn, backend="eager")
+            for i, args in enumerate(calls):
+                _Settings.scale = i
+                compiled(*args)
+        again = [f for f in w.findings if f.kind == "recompilation"]
+        assert len(again) <= 2 and max(w.count(f) for f in again) >= 4, [(f, w.count(f)) for f in again]
+        assert all(helps in f.fix for f in again), again
+
+
 def test_doctor():
     def doctor(text):
         with folder() as d:

@@ -20,7 +20,8 @@ class _Writer:
             node = self.graph.call_function(op, args, kw)
         value = lambda a: a.meta["val"] if isinstance(a, torch.fx.Node) else a
         node.meta = {k: v for k, v in self.before.meta.items() if k in ("stack_trace", "nn_module_stack", "seq_nr")}
-        node.meta["val"] = op(*torch.fx.map_arg(args, value), **torch.fx.map_arg(kw, value))
+        v = op(*torch.fx.map_arg(args, value), **torch.fx.map_arg(kw, value))
+        node.meta["val"] = torch.empty_strided(v.size(), v.stride(), dtype=v.dtype, device=v.device)  # a view would hold on to its base, which is not kept on disk
         return node
 
     def number(self, n, x):

@@ -14,12 +14,13 @@ if sys.modules.get("torch") is taper:
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
+from torch.autograd import forward_ad
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from taper.compiler._options import resolve
 from . import _attention, _cache
 from ._decompose import table
-from ._import import Unsupported, import_graph, supported
+from ._import import DTYPES, Unsupported, import_graph, supported
 
 _C._bridge_init(torch.Tensor, lambda t: taper.from_dlpack(t.detach()), torch.from_dlpack,
                 lambda t, size, stride, offset: t.detach().as_strided(size, stride, t.storage_offset() + offset),
@@ -59,8 +60,22 @@ def _in_pytorch(gm):
     return make_boxed_func(gm.forward)
 
 
+@contextlib.contextmanager
+def _default_dtype():
+    """What has no type of its own has the type that PyTorch gives it."""
+    before, now = taper.get_default_dtype(), DTYPES[torch.get_default_dtype()]
+    if before is not now:
+        taper.set_default_dtype(now)
+    try:
+        yield
+    finally:
+        if before is not now:
+            taper.set_default_dtype(before)
+
+
 class _Program:
     """A graph of PyTorch's that Taper compiled: called with PyTorch's tensors in a list, which it empties."""
+    whole = True  # no part of the graph was cut out
 
     def __init__(self, gm, examples, name, options):
         self._boxed_call = True
@@ -75,6 +90,10 @@ class _Program:
             self.symbolic = None  # each set of sizes gets a program of its own
 
     def _compile(self, values):
+        with _default_dtype():
+            return self._compiled(values)
+
+    def _compiled(self, values):
         try:
             graph, refused, keep, roots = import_graph(self.gm, self.name, values)
             if refused and _strict():
@@ -98,7 +117,22 @@ class _Program:
                 raise NotInTaper(f"TAPER_STRICT=1 and {self.name} cannot be Taper's: {e}") from e
             return _split(self.gm, self.name, self.options, str(e))
 
+    def _with_tangents(self, args):
+        """Inputs with forward-mode derivatives: PyTorch runs the graph, which computes those of the results; None: there are none."""
+        if not any(isinstance(a, torch.Tensor) and forward_ad.unpack_dual(a).tangent is not None for a in args):
+            return None
+        if _strict():
+            raise NotInTaper(f"TAPER_STRICT=1 and inputs of {self.name} have forward-mode derivatives (tangents)")
+        _note(self.name, "", "the whole graph", "inputs have forward-mode derivatives", "")
+        out = self.gm(*args)
+        args.clear()
+        return out
+
     def __call__(self, args):
+        if forward_ad._current_level >= 0:
+            out = self._with_tangents(args)
+            if out is not None:
+                return out
         out = self.symbolic(args) if self.symbolic is not None else None
         if out is None:  # a program for these sizes alone
             key = tuple(args[i] for i in self.symbols)

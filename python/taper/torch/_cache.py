@@ -30,7 +30,6 @@ class Code(OutputCode):
         self._boxed_call = True
         self._fx_graph_cache_key, self._fx_graph_cache_debug_lines, self._time_taken_ns = None, None, 0
         self.options, self.saved = options, None
-        self.nodes = len(gm.graph.nodes)
         self.gm = gm
         self.program = make(gm, examples)
 
@@ -39,7 +38,7 @@ class Code(OutputCode):
 
     def prepare_for_serialization(self):
         """On a copy, which is pickled then."""
-        if len(self.gm.graph.nodes) != self.nodes or any(isinstance(v, torch.Tensor) for v in vars(self.gm).values()):
+        if not getattr(self.program, "whole", False) or any(isinstance(v, torch.Tensor) for v in vars(self.gm).values()):
             raise BypassAOTAutogradCache("a graph that is not Taper's as a whole, or holds constants")
         if any(n.target is torch.ops.higher_order.with_effects for n in self.gm.graph.nodes):
             raise BypassAOTAutogradCache("calls with effects take tokens, which an entry of the cache does not pass")

@@ -124,7 +124,7 @@ class Doctor:
         if not bad and not folder:
             return self.end(WELL, "the program prints the same with and without the compiler, and every compiled graph agrees with eager PyTorch and float64")
         if bad:
-            self.found["wrong"] = (f"compiled, the program {bad}" if died or with_.status != self.plain.status else f"the program prints something else compiled: {bad}")
+            self.found["wrong"] = (f"compiled, the program {'' if with_.hung else 'ends with '}{bad}" if died or with_.status != self.plain.status else f"the program prints something else compiled: {bad}")
             if with_.status == 0 and not died:
                 self.found["prints"] = bad
         if folder:

@@ -34,6 +34,7 @@ _AGAIN_FIXES = [
     (r"___check_obj_id|ID_MATCH|is not|object id", "make the object once, outside of what is called often, or pass what it holds"),
     (r"len\(", "keep the length of the container, or pass one stacked tensor"),
     (r"== (-?\d+\.\d|-?\d+e)|float", "pass a float that changes as a 0-dimensional tensor"),
+    (r"(^G\[|\.\w+|\['\w+'\]\['?\w+'?\]) == -?\d+\b", "an int read from an object or a global is part of the compiled code: pass it as an argument, or as a tensor"),
     (r"== -?\d+\b", "an int that changes becomes symbolic at its second value; torch.compile(dynamic=True) does so at once"),
     (r"training", "two compiles, one for each mode; call train() and eval() rarely"),
     (r"==", "the value is part of the compiled code: keep it the same, or pass a tensor"),
@@ -81,7 +82,14 @@ def again_finding(reasons, where=""):
     text = (m[1] if m else first).strip()
     source = re.search(r"#\s*([^\n]*)$", text)
     what = text.split("  #")[0].strip()
-    return Finding("recompilation", where or (source[1].strip() if source else "?"), what, _fix(_AGAIN_FIXES, text, "keep what the guard reads the same"))
+    return Finding("recompilation", where or (source[1].strip() if source else "?"), what, _fix(_AGAIN_FIXES, what, "keep what the guard reads the same"))
+
+
+def _alike(f):
+    """What findings have in common that differ in a constant only: they are one, counted."""
+    if f.kind == "graph break":
+        return f.kind, f.where, f.what
+    return f.kind, f.where, re.sub(r"\d+(\.\d+)?", "N", re.sub(r"'[^']*'(?!\])|\bTrue\b|\bFalse\b|\bNone\b", "C", f.what))
 
 
 class watch:
@@ -91,13 +99,13 @@ class watch:
         self.findings, self.counts = [], {}
 
     def add(self, f):
-        key = (f.kind, f.where, f.what if f.kind == "graph break" else re.sub(r"\d+", "N", f.what))
+        key = _alike(f)
         self.counts[key] = self.counts.get(key, 0) + 1
         if self.counts[key] == 1:
             self.findings.append(f)
 
     def count(self, f):
-        return self.counts[(f.kind, f.where, f.what if f.kind == "graph break" else re.sub(r"\d+", "N", f.what))]
+        return self.counts[_alike(f)]
 
     def _traced(self, name, metadata_fn=dict, *, payload_fn=lambda: None, **kw):
         try:
