@@ -1,6 +1,6 @@
 /* trial.c - one run of a repro, here or in a forked child, and the signature of what came of it. */
 #include "events/events.h"
-#include "debug/trial.h"
+#include "debug/condition.h"
 #include "debug/backends.h"
 #include "aot/aot.h"
 #include "base/pool.h"
@@ -731,7 +731,8 @@ typedef struct values {
     bool ok, have64;
 } values;
 
-static values values_of(const repro *r)
+/* every: of all nodes, else the results alone */
+static values values_of(const repro *r, bool every)
 {
     values v = { .r = repro_copy(r) };
     VEC(tp_val) vals = { 0 };
@@ -739,11 +740,12 @@ static values values_of(const repro *r)
     tp_comp c = { .err = &err };
     repro *x = v.r;
     IR_EACH (n, x->g)
-        if (comparable(n)) {
+        if (every && comparable(n)) {
             vec_push(&vals, ((tp_val){ .kind = VAL_node, .node = n }));
             vec_push(&v.node, n);
         }
-    ir_set_output(x->g, vals.at, (int)vals.n);
+    if (every)
+        ir_set_output(x->g, vals.at, (int)vals.n);
     vec_free(&vals);
     memset(x->needs_grad, 0, (size_t)x->nin);
     v.p = repro_compile(&c, x);
@@ -777,7 +779,7 @@ static bool value_differs(const values *v, int i, acc_worst *worst, strbuf *why)
 
 static bool diverge_in(const repro *r, const char *which, strbuf *out, char **node)
 {
-    values v = values_of(r);
+    values v = values_of(r, true);
     bool found = false;
     for (int i = 0; v.ok && i < v.eager.nout && !found; i++) {
         strbuf why = { 0 };
@@ -860,10 +862,10 @@ bool trial_diverge(const repro *r, strbuf *out, char **node)
 
 int trial_analyze(const repro *r, bool once, strbuf *out)
 {
-    values v = values_of(r), again = { 0 };
+    values v = values_of(r, true), again = { 0 };
     int lines = 0;
     if (!once)
-        again = values_of(r);
+        again = values_of(r, true);
     for (int i = 0; v.ok && i < v.eager.nout; i++) {
         strbuf why = { 0 };
         acc_worst m;
@@ -915,7 +917,7 @@ static void operand_error(void *data, ir_node *n)
 enum { LEDGER_ROWS = 60 };
 bool trial_ledger(const repro *r, strbuf *out)
 {
-    values v = values_of(r);
+    values v = values_of(r, true);
     int rows = 0;
     ir_renumber(v.r->g);
     double *error = mem_zalloc(sizeof *error * (size_t)MAX(v.r->g->next_id, 1));
@@ -941,6 +943,57 @@ bool trial_ledger(const repro *r, strbuf *out)
     free(error);
     values_free(&v);
     return rows > 0;
+}
+
+/* By place along dimension d: is an element there wrong? */
+static void wrong_places(const tp_tensor *a, const tp_tensor *b, int d, double tol, bool *wrong,
+                         int64_t *count)
+{
+    int64_t inner = 1, n = a->size[d];
+    for (int k = d + 1; k < a->ndim; k++)
+        inner *= a->size[k];
+    memset(wrong, 0, (size_t)n);
+    *count = 0;
+    for (int64_t k = 0; k < a->numel; k++) {
+        double x = elem_get_f((dtype)a->dt, tensor_elem(a, k)),
+               y = elem_get_f((dtype)b->dt, tensor_elem(b, k));
+        bool differs = isnan(x) != isnan(y) || fabs(x - y) > tol * (1 + fabs(x)) ||
+                       (isinf(x) != isinf(y) && !isnan(x));
+        wrong[k / inner % n] |= differs;
+        *count += differs;
+    }
+}
+
+bool trial_elements(const repro *r, strbuf *out)
+{
+    enum { MOST = 4096 };
+    values v = values_of(r, false);
+    bool *wrong = mem_alloc(sizeof *wrong * MOST), said = false;
+    int64_t *place = mem_alloc(sizeof *place * MOST), count;
+    for (int k = 0; k < MOST; k++)
+        place[k] = k;
+    for (int i = 0; v.ok && i < v.eager.nout && !said; i++) {
+        const tp_val *a = &v.eager.out[i], *b = &v.got.out[i];
+        if (a->kind != VAL_tensor || b->kind != VAL_tensor || !tensor_same_size(a->t, b->t) ||
+            dtype_is_complex((dtype)a->t->dt))
+            continue;
+        for (int d = a->t->ndim - 1; d >= 0 && !said; d--) {
+            strbuf rule = { 0 };
+            if (a->t->size[d] < 4 || a->t->size[d] > MOST)
+                continue;
+            wrong_places(a->t, b->t, d, r->acc.tol, wrong, &count);
+            if (count && condition_rule(place, wrong, (int)a->t->size[d], &rule)) {
+                said = true;
+                strbuf_addf(out, "%lld of %lld elements, with %s, where n is the place along dimension %d",
+                            (long long)count, (long long)a->t->numel, strbuf_str(&rule), d);
+            }
+            strbuf_free(&rule);
+        }
+    }
+    free(wrong);
+    free(place);
+    values_free(&v);
+    return said;
 }
 
 /* ---- in children ---- */
