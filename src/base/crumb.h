@@ -9,6 +9,7 @@
 enum { CRUMB_BUFFERS = 12 };
 #define CRUMB_PROGRAM "program"           /* a stage: between compiled functions */
 #define CRUMB_BACKEND "backend in Python" /* a stage: code of the program's runs, or of a package */
+#define CRUMB_TAPE    "backward"          /* an operator: gradients go from step to step */
 typedef struct crumb {
     uint64_t n;         /* how many were dropped: it stands still while nothing goes on */
     char stage[40];     /* "graph pass", "kernel", ...; empty: none yet */

@@ -15,7 +15,7 @@
 #endif
 
 extern char **environ;
-enum { TICK_MS = 50, OUTPUT_LIMIT = 16 << 20 };
+enum { TICK_MS = 50, LAST_TICKS = 60, OUTPUT_LIMIT = 16 << 20 };
 enum { IN, OUT, ERR, N_PIPES };
 
 struct proc {
@@ -25,6 +25,7 @@ struct proc {
     const char *input;
     size_t n_input, limit;
     bool (*interrupted)(void *);
+    int last_word;
     void *data;
     int64_t began, deadline; /* ns; 0: none */
     bool ended;              /* reaped; r.status is valid */
@@ -137,6 +138,7 @@ proc *proc_start(const proc_spec *s, tp_err *err)
     p->n_input = s->n_input;
     p->limit = s->output_limit ? s->output_limit : OUTPUT_LIMIT;
     p->interrupted = s->interrupted;
+    p->last_word = s->last_word;
     p->data = s->data;
     p->began = clock_ns();
     p->deadline = s->timeout_ms ? p->began + s->timeout_ms * 1000000 : 0;
@@ -271,6 +273,13 @@ static void pass_on_reports(const strbuf *err)
 
 void proc_end(proc *p, proc_result *r)
 {
+    if (p->last_word && (p->r.timed_out || p->r.interrupted)) {
+        kill(p->pid, p->last_word);
+        for (int i = 0; i < LAST_TICKS && !p->ended; i++) {
+            nanosleep(&(struct timespec){ .tv_nsec = TICK_MS * 1000000L }, NULL);
+            reap(p, false);
+        }
+    }
     kill(-p->pid, SIGKILL); /* the child if it still runs, and whatever it started */
     reap(p, true);
     drain(p, OUT, &p->r.out);

@@ -17,6 +17,7 @@ typedef struct proc_spec {   /* zero means "the default" everywhere */
     size_t n_input;
     int64_t timeout_ms;  /* default: none */
     size_t memory_limit; /* bytes of address space; default: none */
+    int last_word; /* a signal to what is ended early, and a moment to say where it was; default: none */
     size_t output_limit; /* bytes kept of each output stream; default: 16 MiB; the rest is discarded */
     bool (*interrupted)(void *data); /* asked about every 50 ms: true ends the child (Ctrl-C) */
     void *data;

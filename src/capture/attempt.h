@@ -22,6 +22,8 @@ void break_log_reset(void); /* every break is logged in full again */
 
 /* locations while a trace runs, as callbacks of the recorder and of the symbols */
 const ir_loc *location_now(void *data, ir_graph *g);
+const ir_loc *
+location_outside(arena *a); /* the innermost line that runs now and is no line of the library, or NULL */
 void location_print(void *data, strbuf *out);
 
 void capture_log_graph(entry *e, ir_graph *g);

@@ -32,12 +32,8 @@ const ir_loc *frame_place(arena *a, frame *f)
         l->outer = frame_place(a, f->back);
     return l;
 }
-/* Where the user's code called the library, in which f and all around it are; NULL: it did not. */
-static const ir_loc *called_from(arena *a, frame *f)
+const ir_loc *location_outside(arena *a)
 {
-    for (f = f->caller; f; f = f->caller)
-        if (!f->cc->library)
-            return one_place(a, f);
     ir_loc *l = NULL;
     PyFrameObject *fr = PyThreadState_GetFrame(PyThreadState_Get());
     while (fr) {
@@ -55,6 +51,14 @@ static const ir_loc *called_from(arena *a, frame *f)
     }
     return l;
 }
+/* Where the user's code called the library, in which f and all around it are; NULL: it did not. */
+static const ir_loc *called_from(arena *a, frame *f)
+{
+    for (f = f->caller; f; f = f->caller)
+        if (!f->cc->library)
+            return one_place(a, f);
+    return location_outside(a);
+}
 const ir_loc *break_place(trace *t, arena *a)
 {
     ir_loc *first = (ir_loc *)frame_place(a, t->top), *last = first; /* ours until it is handed out */
@@ -69,14 +73,27 @@ const ir_loc *break_place(trace *t, arena *a)
         last->outer = called_from(a, t->outer);
     return first;
 }
-static const ir_loc *make_loc(ir_graph *g, frame *f)
+static bool all_library(const frame *f)
+{
+    while (f && f->cc->library)
+        f = f->back;
+    return !f;
+}
+static const ir_loc *make_loc(trace *t, ir_graph *g, frame *f)
 {
     if (!f)
         return NULL;
     if (f->loc && f->loc_line == frame_line(f))
         return f->loc;
     ir_loc *l = one_place(&g->mem, f);
-    l->outer = make_loc(g, f->back);
+    l->outer = make_loc(t, g, f->back);
+    if (!l->outer &&
+        all_library(t->top)) { /* a module of the library is compiled: no line of its own is the user's */
+        ir_loc *call = (ir_loc *)called_from(&g->mem, t->outer);
+        if (call)
+            call->calls = true;
+        l->outer = call;
+    }
     f->loc = l;
     f->loc_line = l->line;
     return l;
@@ -87,7 +104,7 @@ const ir_loc *location_now(void *data, ir_graph *g)
     if (!t->in_try)
         t->in_try = frame_in_try(t->top);
     if (!t->loc || t->loc_frame != t->top || t->loc_line != frame_line(t->top)) {
-        t->loc = make_loc(g, t->top);
+        t->loc = make_loc(t, g, t->top);
         t->loc_frame = t->top;
         t->loc_line = frame_line(t->top);
     }

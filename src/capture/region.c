@@ -72,11 +72,20 @@ static void uses_note(const region *r, const entry *e, bool fresh, const entry *
         return;
     FILE *to = fopen(uses.log, "a");
     strbuf b = { 0 };
+    arena mem = { 0 };
+    const ir_loc *call = r->cc->library ? location_outside(&mem)
+                                        : NULL; /* no line of its own is the user's */
     bool own = !r->cc->library || !r->shown.file;
     strbuf_addf(&b, "%lld %s %s %s:%d steps %d at %s effects %d", (long long)uses.uses, fresh ? "new" : "hit",
-                r->shown.name ? r->shown.name : r->cc->name, own ? r->cc->file : r->shown.file,
-                own ? f->cc->ins[f->ip].line : r->shown.line, e->traced, log_opname(f->cc->ins[f->ip].op),
-                (int)e->effects.n);
+                r->shown.name ? r->shown.name : r->cc->name,
+                call  ? call->file
+                : own ? r->cc->file
+                      : r->shown.file,
+                call  ? call->line
+                : own ? f->cc->ins[f->ip].line
+                      : r->shown.line,
+                e->traced, log_opname(f->cc->ins[f->ip].op), (int)e->effects.n);
+    arena_free(&mem);
     strbuf_add(&b, " function ");
     cap_function_key(r->cc, r->cc->nfast ? f->fast[0] : NULL, &b);
     if (was && was->graph && e->graph)

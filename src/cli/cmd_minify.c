@@ -295,6 +295,9 @@ static int run_repro(int argc, char **argv)
     strbuf table = { 0 };
     if (ledger && (now.kind == SIG_accuracy || now.kind == SIG_passes) && trial_ledger(r, &table))
         printf("\nErrors against float64, over the largest element:\n\n%s", strbuf_str(&table));
+    strbuf_clear(&table);
+    if (ledger && now.kind == SIG_accuracy && trial_elements(r, &table))
+        printf("\nwrong elements: %s\n", strbuf_str(&table));
     strbuf_free(&table);
     repro_free(r);
     return now.kind == SIG_passes ? 0 : 1;

@@ -31,11 +31,14 @@ typedef struct doctor {
     crumb last;                     /* what the run that failed was doing when it ended */
     bool died;                      /* it crashed or hung, and last says where */
     bool broken;                    /* a graph does not compile */
-    bool alone;                     /* the graph that fails in the program passes in a process of its own */
+    bool stuck;                     /* it hangs without the compiler, in an operator */
+    bool only_eager; /* it is wrong with backend `eager`, and with none that takes more stages */
+    bool alone;      /* the graph that fails in the program passes in a process of its own */
     /* the verdict */
     doc_status status;
     strbuf wrong, prints, stage, operators, place, rewrites, around, condition, rank;
     strbuf takes;     /* beside the sizes, what the failure takes */
+    strbuf elements;  /* which of a result are wrong */
     strbuf function;  /* the compiled function at work when it went wrong, NAME@FILE:LINE */
     strbuf unguarded; /* what the inputs of a graph are and it was not compiled for */
     int breaks;       /* of graphs, in the run that compares every result */
@@ -62,6 +65,8 @@ int doc_climb(
 int doc_try(doctor *d, const char *what, const char *const *vars, tp_err *err);
 /* Another tool of ours on a saved failure, with one variable (may be NULL): its exit status, or -1. said may be NULL. */
 int doc_tool(doctor *d, const char *command, const char *bundle, const char *var, strbuf *said);
+/* taper repro on it with each variable (NULL: left out), as many at a time as there are cores: their exit statuses, or -1. */
+void doc_repros(doctor *d, const char *bundle, const char *const *vars, int n, int *rcs);
 
 /* ---- doctor_graph.c ---- */
 char *doc_bundle_new(const char *out,

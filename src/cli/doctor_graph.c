@@ -164,10 +164,15 @@ static bool refine_by_rewrite(doctor *d)
 static void ask_axes(doctor *d, const char *best, bool *passes)
 {
     strbuf said = { 0 };
+    const char *vars[AX_COUNT];
+    int rcs[AX_COUNT];
+    for (int i = 0; i < AX_COUNT; i++)
+        vars[i] = i == AX_own_kernels ? NULL : axes[i].var; /* there is one graph */
+    doc_repros(d, best, vars, AX_COUNT, rcs);
     for (int i = 0; i < AX_COUNT; i++) {
-        if (i == AX_own_kernels) /* there is one graph */
+        int rc = rcs[i];
+        if (!vars[i])
             continue;
-        int rc = doc_tool(d, "repro", best, axes[i].var, NULL);
         passes[i] = rc == 0;
         strbuf_addf(&said, "%s%s %s", i ? ", " : "", axes[i].what,
                     rc == 0   ? "passes"
@@ -182,14 +187,14 @@ static void ask_axes(doctor *d, const char *best, bool *passes)
 static void ask_threads(doctor *d, const char *best)
 {
     static const int counts[] = { 2, 3, 4, 8 };
+    static const char *const vars[] = { "TAPER_NUM_THREADS=2", "TAPER_NUM_THREADS=3", "TAPER_NUM_THREADS=4",
+                                        "TAPER_NUM_THREADS=8" };
     strbuf fails = { 0 };
-    int n = 0;
-    for (size_t i = 0; i < COUNT(counts); i++) {
-        char var[40];
-        snprintf(var, sizeof var, "TAPER_NUM_THREADS=%d", counts[i]);
-        if (doc_tool(d, "repro", best, var, NULL) == 1)
+    int n = 0, rcs[COUNT(counts)];
+    doc_repros(d, best, vars, (int)COUNT(counts), rcs);
+    for (size_t i = 0; i < COUNT(counts); i++)
+        if (rcs[i] == 1)
             strbuf_addf(&fails, "%s%d", n++ ? ", " : "", counts[i]);
-    }
     if (n == (int)COUNT(counts))
         strbuf_adds(&d->takes, d->takes.n ? ", " : "", "at least 2 threads", NULL);
     else if (n)
@@ -282,6 +287,7 @@ void doc_examine_bundle(doctor *d)
     if (r && s.kind == SIG_accuracy && !d->alone) {
         strbuf table = { 0 };
         doc_tool(d, "ledger", d->bundle, NULL, &table); /* all of it: where the error begins */
+        answer(&table, "wrong elements: ", &d->elements);
         strbuf_free(&table);
     }
     if (r && s.kind == SIG_compile_error && !d->died && d->rewrites.n && loops)

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "debug/bisect.h"
 #include "debug/prints.h"
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ static bool stands_still(void *data)
         w->moved = t;
     }
     if (!usual) /* nobody knows how long it takes: an operator that takes so long does not end */
-        w->hangs = any && now.eager[0] && t - w->moved > 30000000000;
+        w->hangs = any && now.eager[0] && t - w->moved > (w->d->stuck ? 5000000000 : 30000000000);
     else
         w->hangs = any && t - w->begun > MAX(3000000000, 10 * usual) &&
                    t - w->moved > MAX(3000000000, 5 * usual);
@@ -99,6 +100,7 @@ bool doc_run(doctor *d, const char *what, const char *const *vars, proc_result *
                                        .n_input = d->n_input,
                                        .timeout_ms = d->timeout,
                                        .interrupted = stands_still,
+                                       .last_word = SIGABRT, /* Python's fault handler names the line */
                                        .data = &w },
                          err);
     memset(r, 0, sizeof *r);
@@ -230,6 +232,40 @@ int doc_tool(doctor *d, const char *command, const char *bundle, const char *var
     return rc;
 }
 
+void doc_repros(doctor *d, const char *bundle, const char *const *vars, int n, int *rcs)
+{
+    enum { MOST = 16 };
+    proc *live[MOST];
+    int which[MOST], count = 0, next = 0, cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    const char *argv[] = { d->self, "repro", bundle, "--timeout", "20", NULL };
+    for (int i = 0; i < n; i++)
+        rcs[i] = -1;
+    while (next < n || count) {
+        if (next < n && count < MIN(MAX(cores, 1), MOST)) {
+            env_was was;
+            int i = next++;
+            if (!vars[i])
+                continue;
+            fprintf(stderr, "taper doctor: %s taper repro ...\n", vars[i]);
+            env_put((const char *[]){ vars[i], NULL }, &was);
+            proc *p = proc_start(&(proc_spec){ .argv = argv, .cwd = d->out, .timeout_ms = 60000 }, NULL);
+            env_back(&was);
+            if (p)
+                live[count] = p, which[count++] = i;
+            continue;
+        }
+        if (!count)
+            break;
+        proc_result r = { 0 };
+        int k = proc_wait_any(live, count);
+        proc_end(live[k], &r);
+        rcs[which[k]] = r.timed_out ? -1 : r.status;
+        proc_result_free(&r);
+        live[k] = live[--count];
+        which[k] = which[count];
+    }
+}
+
 /* ---- the ladder ---- */
 /* Is the program wrong with backend i of the ladder? 1, 0, -1 with err. */
 static int rung(doctor *d, int i, tp_err *err)
@@ -242,11 +278,16 @@ static int rung(doctor *d, int i, tp_err *err)
 
 int doc_climb(doctor *d, tp_err *err)
 {
-    int bad = rung(d, 1, err), below = bad == 1;
-    if (below)
+    int bad = rung(d, 1, err);
+    if (bad == 1) {
         bad = rung(d, 0, err);
-    for (int i = 2; !below && !bad && bisect_ladder[i]; i++)
+        return bad < 0 ? -2 : !bad;
+    }
+    for (int i = 2; !bad && bisect_ladder[i]; i++)
         if ((bad = rung(d, i, err)) == 1)
             return i;
-    return bad < 0 ? -2 : below ? !bad : -1;
+    if (!bad) /* a program may ask for no more than the first, which runs graphs in its own way */
+        bad = rung(d, 0, err);
+    d->only_eager = bad == 1;
+    return bad < 0 ? -2 : bad ? 0 : -1;
 }

@@ -1,6 +1,8 @@
 #include "debug/audit.h"
 #include "base/envvars.h"
+#include "base/map.h"
 #include "compile/backend.h"
+#include "debug/chance.h"
 #include "debug/trial.h"
 #include "debug/truth.h"
 #include "grad/tape.h"
@@ -13,10 +15,26 @@ enum { MOST_ELEMENTS = 1 << 20, DIRECTIONS = 3 };
 /* One rounding of numbers of a type, relative to them. */
 static double rounding(dtype dt)
 {
-    return dt == DT_f64 ? 0x1p-52 : dt == DT_f16 ? 0x1p-11 : dt == DT_bf16 ? 0x1p-8 : 0x1p-23;
+    return dt == DT_f64 || dt == DT_c128 ? 0x1p-52
+           : dt == DT_f16                ? 0x1p-11
+           : dt == DT_bf16               ? 0x1p-8
+                                         : 0x1p-23;
 }
-/* How many of them a result may be off: narrow types are rounded on the way, sums of wide ones are taken in another order. */
-static double allowance(dtype dt) { return dt == DT_f64 ? 0x1p16 : dt == DT_f32 ? 256 : 32; }
+/* How many of them a result may be off: sums of wide types are taken in another order. A kernel rounds to a narrow type once, at its
+ * end; what consists of several does it on the way. */
+static double allowance(dtype dt, bool composite)
+{
+    bool narrow = dt == DT_f16 || dt == DT_bf16;
+    return dt == DT_f64 || dt == DT_c128 ? 0x1p16 : !narrow ? 256 : composite ? 32 : 3;
+}
+/* Numbers with a rounding: floats, and complex ones as two. */
+static bool is_measured(const tp_tensor *t)
+{
+    return dtype_is_float((dtype)t->dt) || t->dt == DT_c64 || t->dt == DT_c128;
+}
+static int parts_of(const tp_tensor *t) { return dtype_is_complex((dtype)t->dt) ? 2 : 1; }
+static int64_t count_of(const tp_tensor *t) { return t->numel * parts_of(t); }
+static bool is_widest(const tp_tensor *t) { return t->dt == DT_f64 || t->dt == DT_c128; }
 
 typedef struct auditor {
     const repro *r;
@@ -46,9 +64,9 @@ typedef struct wide {
 
 static tp_tensor *widened(wide *w, tp_tensor *t, bool wider)
 {
-    if (!t || !dtype_is_float((dtype)t->dt) || (!wider && !tensor_is_dense(t)))
+    if (!t || !is_measured(t) || (!wider && !tensor_is_dense(t)))
         return t;
-    tp_tensor *c = wider ? tensor_new(DT_f64, t->ndim, t->size, NULL)
+    tp_tensor *c = wider ? tensor_new(parts_of(t) == 2 ? DT_c128 : DT_f64, t->ndim, t->size, NULL)
                          : tensor_new_strided((dtype)t->dt, t->ndim, t->size, t->stride, tensor_device(t),
                                               NULL);
     if (c && tensor_copy(c, t, NULL))
@@ -76,6 +94,8 @@ static bool copy_of(wide *w, const op_row *row, const tp_val *arg, bool wider)
             ok &= (w->arg[i].t = widened(w, arg[i].t, wider)) != NULL;
         else if (wider && arg[i].kind == VAL_dtype && dtype_is_float((dtype)arg[i].i))
             w->arg[i].i = DT_f64;
+        else if (wider && arg[i].kind == VAL_dtype && arg[i].i == DT_c64)
+            w->arg[i].i = DT_c128;
         else if (arg[i].kind == VAL_tensors) {
             w->arg[i].ts = mem_zalloc(sizeof *w->arg[i].ts * (size_t)MAX(arg[i].n, 1));
             for (int k = 0; k < arg[i].n; k++)
@@ -103,25 +123,43 @@ static void outs_free(outs *o)
     for (int i = 0; i < o->nwritten; i++)
         tensor_unref(o->written[i]);
 }
-static tp_tensor *outs_at(const outs *o, int i) /* the i-th float result, or NULL */
+static tp_tensor *outs_at(const outs *o, int i) /* the i-th result that is measured, or NULL */
 {
     for (int k = 0; k < OP_MAX_RETURNS; k++) {
         const tp_val *v = &o->v[k];
         int n = v->kind == VAL_tensors ? v->n : v->kind == VAL_tensor;
         for (int q = 0; q < n; q++) {
             tp_tensor *t = v->kind == VAL_tensors ? v->ts[q] : v->t;
-            if (t && dtype_is_float((dtype)t->dt) && i-- == 0)
+            if (t && is_measured(t) && i-- == 0)
                 return t;
         }
     }
     return i < o->nwritten ? o->written[i] : NULL;
 }
-static bool is_float_tensor(const tp_val *v)
+static bool is_float_tensor(const tp_val *v) { return v->kind == VAL_tensor && v->t && is_measured(v->t); }
+/* Number k of count_of(t) */
+static double at(const tp_tensor *t, int64_t k)
 {
-    return v->kind == VAL_tensor && v->t && dtype_is_float((dtype)v->t->dt);
+    double v[2];
+    if (parts_of(t) == 1)
+        return elem_get_f((dtype)t->dt, tensor_elem(t, k));
+    elem_get_c((dtype)t->dt, tensor_elem(t, k / 2), v);
+    return v[k % 2];
 }
-static double at(const tp_tensor *t, int64_t k) { return elem_get_f((dtype)t->dt, tensor_elem(t, k)); }
-static double *slot(tp_tensor *t, int64_t k) { return tensor_elem(t, k); } /* of float64 */
+static double *slot(tp_tensor *t, int64_t k) /* of the widest */
+{
+    return (double *)tensor_elem(t, k / parts_of(t)) + k % parts_of(t);
+}
+static bool any_complex(const op_row *row, const tp_val *arg)
+{
+    for (int i = 0; i < row->schema.nparam; i++)
+        for (int k = 0; k < (arg[i].kind == VAL_tensors ? arg[i].n : arg[i].kind == VAL_tensor); k++) {
+            const tp_tensor *t = arg[i].kind == VAL_tensors ? arg[i].ts[k] : arg[i].t;
+            if (t && dtype_is_complex((dtype)t->dt))
+                return true;
+        }
+    return false;
+}
 
 /* apart: products go another way than those of the program, which may be what is wrong. */
 static bool plain_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, bool apart, outs *o)
@@ -161,11 +199,13 @@ static bool in_float64(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, ou
     *truth = 0;
     bool ok = copy_of(&before, row, arg, true) && plain_call(cx, op, v, arg, true, o);
     for (int i = 0; ok && outs_at(o, i) && i < 8; i++) {
-        tp_tensor *was = outs_at(o, i), *t = was->dt == DT_f64 ? truth_of(op, before.arg, i, was) : NULL;
+        tp_tensor *was = outs_at(o, i);
+        bool real = was->dt == DT_f64 && !any_complex(row, before.arg); /* formulas of real numbers */
+        tp_tensor *t = real ? truth_of(op, before.arg, i, was) : truth_complex(op, before.arg, i, was);
         if (!t)
             continue;
         *truth |= 1u << i;
-        for (int64_t k = 0; k < t->numel; k++)
+        for (int64_t k = 0; k < count_of(t); k++)
             *slot(was, k) = at(t, k);
         tensor_unref(t);
     }
@@ -223,17 +263,28 @@ static bool parts_wrong(auditor *a, op_ctx *cx, const op_row *row, const tp_val 
     return a->found != before;
 }
 
-/* The finest rounding among the float operands. */
+/* The finest rounding among the operands; kernels compute in float32 at least. */
 static double rounding_of(const op_row *row, const tp_val *arg)
 {
-    double least = 1;
+    double least = is_composite(row) ? 1 : rounding(DT_f32);
     for (int i = 0; i < row->schema.nparam; i++)
         for (int k = 0; k < (arg[i].kind == VAL_tensors ? arg[i].n : arg[i].kind == VAL_tensor); k++) {
             const tp_tensor *t = arg[i].kind == VAL_tensors ? arg[i].ts[k] : arg[i].t;
-            if (t && dtype_is_float((dtype)t->dt))
+            if (t && is_measured(t))
                 least = fmin(least, rounding((dtype)t->dt));
         }
     return least < 1 ? least : rounding(DT_f32);
+}
+
+/* Half the distance between numbers of a type at v: farther off, what is only converted is not rounded to the nearest. */
+static double half_step(dtype dt, double v)
+{
+    static const struct {
+        int digits, least;
+    } of[DT_COUNT] = { [DT_f16] = { 11, -13 }, [DT_bf16] = { 8, -125 }, [DT_f32] = { 24, -125 } };
+    int e;
+    frexp(v, &e);
+    return of[dt].digits ? ldexp(0.5000001, MAX(e, of[dt].least) - of[dt].digits) : 0;
 }
 
 /* How far results move when every input moves by one rounding: an error of that kind is no fault. */
@@ -249,7 +300,7 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
     bool product = ops_provider_asked() != asked;
     made = made && wide_of(&near, row, arg) && in_float64(cx, op, v, w->arg, &high, &known);
     for (size_t i = 0; made && i < near.t.n; i++)
-        for (int64_t k = 0; k < near.t.at[i]->numel; k++)
+        for (int64_t k = 0; k < count_of(near.t.at[i]); k++)
             *slot(near.t.at[i], k) *= 1 + eps * draw(a);
     made = made && in_float64(cx, op, v, near.arg, &moved, &known);
     a->knew = known != 0;
@@ -258,11 +309,12 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
         const tp_tensor *x = outs_at(&low, i), *y = outs_at(&high, i), *z = outs_at(&moved, i);
         if (!x || !y || !z)
             break;
-        if (((x->dt == DT_f64 || a->sure || truth_is_free(op, i)) && !truth) || !tensor_same_size(x, y) ||
-            !tensor_same_size(x, z))
+        if (((is_widest(x) || a->sure || truth_is_free(op, i)) && !truth) || !tensor_same_size(x, y) ||
+            !tensor_same_size(x, z) || parts_of(x) != parts_of(y))
             continue;
         double scale = 0, off = 0, shift = 0, worst[2] = { 0 }, most = x->dt == DT_f16 ? 6e4 : 1e37;
-        for (int64_t k = 0; k < x->numel; k++) {
+        bool moves = truth && truth_moves(op);
+        for (int64_t k = 0; k < count_of(x); k++) {
             double p = at(x, k), q = at(y, k), s = at(z, k);
             if (truth && isnan(p) != isnan(q) && isnan(s) == isnan(q)) {
                 off = INFINITY, worst[0] = p, worst[1] = q;
@@ -276,12 +328,20 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
             shift = edge ? shift : fmax(shift, fabs(s - q));
             if (fabs(p - q) > off)
                 off = fabs(p - q), worst[0] = p, worst[1] = q;
-        }
-        if (off > 64 * shift + allowance((dtype)x->dt) * rounding((dtype)x->dt) * scale + 1e-37) {
-            bool composite = is_composite(row);
-            ok = false;
-            if (composite && parts_wrong(a, cx, row, arg))
+            if (moves && fabs(p - q) > half_step((dtype)x->dt, q)) {
+                off = INFINITY, worst[0] = p, worst[1] = q;
                 break;
+            }
+        }
+        bool composite = is_composite(row);
+        double one = rounding((dtype)x->dt) * scale;
+        /* more than one rounding of a narrow type: it may be made on the way, or a part is wrong */
+        if (composite && off > allowance((dtype)x->dt, false) * one + 1e-37 && parts_wrong(a, cx, row, arg)) {
+            ok = false;
+            break;
+        }
+        if (off > 64 * shift + allowance((dtype)x->dt, composite) * one + 1e-37) {
+            ok = false;
             say(a,
                 !strcmp(row->eager_name, "lowered") ? "lowered"
                 : truth && composite                ? "decomposed"
@@ -315,6 +375,13 @@ static bool audit_whole(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
     wide own = { 0 };
     outs o = { 0 };
     bool ok = true, made = copy_of(&own, row, arg, false) && plain_call(cx, op, OPV_fn, own.arg, false, &o);
+    dtype want = made && o.v[0].kind == VAL_tensor && o.v[0].t ? truth_dtype(op, own.arg) : DT_none;
+    if (want != DT_none && (dtype)o.v[0].t->dt != want) {
+        ok = false;
+        say(a, kind_of(row), row->name);
+        strbuf_addf(a->out, "the result is %s, where operands of these types give %s\n",
+                    dtype_rows[o.v[0].t->dt].pname, dtype_rows[want].pname);
+    }
     for (int i = 0; made && ok && i < OP_MAX_RETURNS; i++) {
         const tp_tensor *x = o.v[i].kind == VAL_tensor ? o.v[i].t : NULL;
         bool whole = x && (x->dt == DT_bool || dtype_is_int((dtype)x->dt));
@@ -343,7 +410,7 @@ static bool audit_made(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
     outs o = { 0 };
     bool ok = true, made = plain_call(cx, op, OPV_fn, arg, false, &o);
     const tp_tensor *x = made ? outs_at(&o, 0) : NULL;
-    tp_tensor *t = x ? truth_of(op, arg, 0, x) : NULL;
+    tp_tensor *t = x && parts_of(x) == 1 ? truth_of(op, arg, 0, x) : NULL;
     double scale = 0, off = 0, worst[2] = { 0 };
     for (int64_t k = 0; t && k < t->numel; k++) {
         double p = at(x, k), q = at(t, k);
@@ -353,7 +420,8 @@ static bool audit_made(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
         if (!(fabs(p - q) <= off))
             off = isnan(p) ? INFINITY : fabs(p - q), worst[0] = p, worst[1] = q;
     }
-    if (off > allowance(t ? (dtype)x->dt : DT_f32) * rounding(t ? (dtype)x->dt : DT_f32) * scale + 1e-37) {
+    dtype dt = t ? (dtype)x->dt : DT_f32;
+    if (off > allowance(dt, true) * rounding(dt) * scale + 1e-37) {
         ok = false;
         if (!is_composite(row) || !parts_wrong(a, cx, row, arg)) {
             say(a, kind_of(row), row->name);
@@ -383,14 +451,14 @@ typedef struct slope {
 static bool sum_at(slope *s, double h, double *out)
 {
     outs o = { 0 };
-    for (int64_t k = 0; k < s->x->numel; k++)
+    for (int64_t k = 0; k < count_of(s->x); k++)
         *slot(s->x, k) = s->base[k] + h * s->dir[k];
     bool ok = plain_call(s->cx, s->op, s->v, s->w->arg, true, &o);
     double sum = 0;
     int64_t n = 0;
     for (int i = 0; ok && outs_at(&o, i); i++)
         for (const tp_tensor *t = outs_at(&o, i); t; t = NULL)
-            for (int64_t k = 0; k < t->numel; k++)
+            for (int64_t k = 0; k < count_of(t); k++)
                 sum += at(t, k) * s->weight[n++ & 1023];
     outs_free(&o);
     *out = sum;
@@ -407,15 +475,16 @@ static tp_tensor *by_rule(slope *s)
     int64_t at_weight = 0;
     c.rec = NULL;
     c.grad_mode = true;
-    for (int64_t k = 0; k < s->x->numel; k++)
+    for (int64_t k = 0; k < count_of(s->x); k++)
         *slot(s->x, k) = s->base[k];
     bool ok = grad_set_requires_grad(&c, s->x, true, NULL) &&
               grad_call(&c, s->op, s->v, s->w->arg, o.v, NULL);
     for (int i = 0; ok && outs_at(&o, i) && n < (int)COUNT(root); i++) {
-        tp_tensor *t = outs_at(&o, i), *d = tensor_new(DT_f64, t->ndim, t->size, NULL);
-        for (int64_t k = 0; d && k < t->numel; k++)
+        tp_tensor *t = outs_at(&o, i),
+                  *d = tensor_new(parts_of(t) == 2 ? DT_c128 : DT_f64, t->ndim, t->size, NULL);
+        for (int64_t k = 0; d && k < count_of(t); k++)
             *slot(d, k) = s->weight[at_weight++ & 1023];
-        if (d && grad_requires_grad(t) && t->dt == DT_f64)
+        if (d && grad_requires_grad(t) && is_widest(t))
             root[n] = t, dy[n++] = d;
         else
             tensor_unref(d);
@@ -425,7 +494,7 @@ static tp_tensor *by_rule(slope *s)
         grad_backward(&c, root, n, dy,
                       &(grad_options){ .inputs = &s->x, .ninput = 1, .result = &g, .allow_unused = true },
                       &s->err) &&
-        g && (g->dt != DT_f64 || !tensor_same_size(g, s->x))) {
+        g && (g->dt != s->x->dt || !tensor_same_size(g, s->x))) {
         tensor_unref(g);
         g = NULL;
     }
@@ -440,7 +509,7 @@ static tp_tensor *by_rule(slope *s)
 static int one_direction(slope *s, double *rule, double *diff)
 {
     double top = 0, f0, fp, fm, fp2, fm2, all = 0;
-    for (int64_t k = 0; k < s->x->numel; k++)
+    for (int64_t k = 0; k < count_of(s->x); k++)
         top = fmax(top, fabs(s->base[k]));
     double h = 1e-5 * fmax(top, 1e-3);
     if (!sum_at(s, 0, &f0) || !sum_at(s, h, &fp) || !sum_at(s, -h, &fm) || !sum_at(s, h / 2, &fp2) ||
@@ -454,7 +523,7 @@ static int one_direction(slope *s, double *rule, double *diff)
     if (!g)
         return -1;
     *rule = 0;
-    for (int64_t k = 0; k < g->numel; k++) {
+    for (int64_t k = 0; k < count_of(g); k++) {
         *rule += at(g, k) * s->dir[k];
         all += fabs(at(g, k) * s->dir[k]);
     }
@@ -475,7 +544,7 @@ static bool right_when_spread(const slope *of)
     int n = 0, right = 0;
     bool ok = op_row_of(s.op)->flags & OPF_PW && plain_call(s.cx, s.op, s.v, s.w->arg, true, &o);
     const tp_tensor *y = ok ? outs_at(&o, 0) : NULL;
-    if (!y || y->numel == s.x->numel || !truth_spreads(s.x, y)) {
+    if (!y || parts_of(y) + parts_of(s.x) != 2 || y->numel == s.x->numel || !truth_spreads(s.x, y)) {
         outs_free(&o);
         return false;
     }
@@ -505,6 +574,16 @@ static bool right_when_spread(const slope *of)
     return n && right == n;
 }
 
+/* A direction in which elements of the same value move alike: ties stay, and what takes the largest is smooth. */
+static double by_value(double v)
+{
+    uint64_t h;
+    v += 0; /* -0 is 0 */
+    memcpy(&h, &v, sizeof h);
+    h = hash_mix(h, 20240229);
+    return (double)(int64_t)(h >> 11) / 0x1p52 - 1;
+}
+
 static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
 {
     const op_row *row = op_row_of(op);
@@ -513,24 +592,30 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
         weight[i] = 0.5 + 0.5 * fabs(draw(a));
     for (size_t i = 0; i < w->t.n; i++) {
         tp_tensor *x = w->t.at[i];
-        int64_t n = MAX(x->numel, 1);
+        int64_t n = MAX(count_of(x), 1);
         double *dir = mem_alloc(sizeof *dir * (size_t)n), *base = mem_alloc(sizeof *base * (size_t)n),
-               *was = mem_alloc(sizeof *was * (size_t)n), rule = 0, diff = 0, top = 0;
-        int wrong = 0, right = 0, raised = 0, nans = 0;
+               *was = mem_alloc(sizeof *was * (size_t)n), rule = 0, diff = 0, top = 0, with_ties[2] = { 0 };
+        int wrong = 0, right = 0, raised = 0, nans = 0, ties = 0;
         unsigned asked = ops_provider_asked();
-        for (int64_t k = 0; k < x->numel; k++) {
+        for (int64_t k = 0; k < count_of(x); k++) {
             was[k] = *slot(x, k);
             top = fmax(top, fabs(was[k]));
         }
         slope s = { a, cx, op, v, w, x, dir, base, weight };
         /* The program's own values first. Beside them where a kink is too near, and to make sure: ties are apart there. */
-        for (int d = 0, sure = 0; d < 4 * DIRECTIONS && wrong + right < DIRECTIONS; d++) {
-            bool beside = d >= DIRECTIONS || sure;
-            for (int64_t k = 0; k < x->numel; k++) {
-                dir[k] = draw(a);
+        for (int d = 0, sure = 0; d < 5 * DIRECTIONS && wrong + right < DIRECTIONS; d++) {
+            bool beside = d >= 2 * DIRECTIONS || sure, tied = d >= DIRECTIONS && !beside;
+            for (int64_t k = 0; k < count_of(x); k++) {
+                double any = draw(a);
+                dir[k] = tied ? by_value(was[k]) * (1 + d) + (d & 1) : any;
                 base[k] = beside ? was[k] * (1 - 2e-3) + 1e-3 * (top + 1e-3) * draw(a) : was[k];
             }
             int r = x->numel ? one_direction(&s, &rule, &diff) : -1;
+            if (tied) { /* beside these values there are no ties */
+                if (r == 1)
+                    with_ties[0] = rule, with_ties[1] = diff, ties++;
+                continue;
+            }
             wrong += r == 1;
             right += r == 0;
             nans += r == 2 && !beside;
@@ -540,8 +625,12 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
                 wrong = right = 0;
             }
         }
-        for (int64_t k = 0; k < x->numel; k++)
+        for (int64_t k = 0; k < count_of(x); k++)
             *slot(x, k) = was[k];
+        if (ties >= 2) {
+            nans = ties;
+            rule = with_ties[0], diff = with_ties[1];
+        }
         if (nans >= 2) /* the values themselves say it: beside them the rule may be right */
             wrong = nans;
         if (wrong >= 2 && (nans >= 2 || wrong > right)) {
@@ -572,14 +661,14 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
 }
 
 /* ---- the walk ---- */
-static bool fits_but(const op_row *row, op_variant v, const tp_val *arg, uint32_t no)
+static bool fits_but(const op_row *row, op_variant v, const tp_val *arg, uint32_t no, bool written)
 {
     int64_t n = 0;
     if (v == OPV_out || row->flags & no)
         return false;
     for (int i = 0; i < row->schema.nparam; i++) {
         const tp_val *x = &arg[i];
-        if (row->schema.param[i].mutated && x->kind == VAL_tensor)
+        if (row->schema.param[i].mutated && x->kind == VAL_tensor && !written)
             return false;
         for (int k = 0; k < (x->kind == VAL_tensors ? x->n : x->kind == VAL_tensor); k++) {
             const tp_tensor *t = x->kind == VAL_tensors ? x->ts[k] : x->t;
@@ -601,20 +690,38 @@ static bool has_tensors(const op_row *row, const tp_val *arg)
 
 static bool fits(const op_row *row, op_variant v, const tp_val *arg)
 {
-    return fits_but(row, v, arg, OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC | OPF_CHECK);
+    return fits_but(row, v, arg, OPF_RAND | OPF_MUT | OPF_DYN | OPF_SYNC | OPF_CHECK, false);
 }
 static bool fits_dyn(const op_row *row, op_variant v, const tp_val *arg)
 {
-    return fits_but(row, v, arg, OPF_RAND | OPF_MUT | OPF_SYNC | OPF_CHECK);
+    return fits_but(row, v, arg, OPF_RAND | OPF_MUT | OPF_SYNC | OPF_CHECK, false);
 }
 
 /* Some gradients are 0 by agreement: those of rows that stand for padding. */
-static bool slope_agreed(const op_row *row, const tp_val *arg)
+static bool slope_agreed(op_id op, const op_row *row, const tp_val *arg)
 {
+    for (int i = 0; i < 3 && any_complex(row, arg); i++) /* whose phase is free */
+        if (truth_is_free(op, i))
+            return true;
     for (int i = 0; i < row->schema.nparam; i++)
         if (!strcmp(row->schema.param[i].name, "padding_idx") && arg[i].kind == VAL_int && arg[i].i >= 0)
             return true;
-    return (row->flags & OPF_NODIFF) != 0;
+    return (row->flags & OPF_NODIFF) != 0 || truth_slope_agreed(op);
+}
+
+/* Random numbers: are they of the distribution that the call names? */
+static void audit_draws(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
+{
+    const op_row *row = op_row_of(op);
+    op_ctx c = *cx;
+    strbuf why = { 0 };
+    c.rec = NULL;
+    c.grad_mode = false;
+    if (chance_wrong(&c, op, arg, &why)) {
+        say(a, kind_of(row), row->name);
+        strbuf_addf(a->out, "%s\n", strbuf_str(&why));
+    }
+    strbuf_free(&why);
 }
 
 static bool audited(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
@@ -626,6 +733,8 @@ static bool audited(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_va
     strbuf_addf(&key, "%d %d %s:%d", a->round, (int)op, l && l->file ? l->file : "", l ? l->line : 0);
     wide w = { 0 };
     /* one that writes its operand computes what its twin does that writes nothing */
+    if (row->flags & OPF_RAND && fits_but(row, v, arg, 0, true) && !map_put(&a->seen, strbuf_str(&key), a))
+        audit_draws(a, cx, op, arg);
     bool looked = fits(row, v, arg) && !map_put(&a->seen, strbuf_str(&key), a);
     /* sizes that depend on the data: nothing but whole numbers can be said */
     if ((looked || (row->flags & OPF_DYN && fits_dyn(row, v, arg))) && !(row->flags & OPF_VIEW) &&
@@ -639,7 +748,7 @@ static bool audited(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_va
         looked = audit_value(a, cx, op, OPV_fn, arg, &w);
     if (looked && is_composite(row) && !a->knew) /* nobody knows it as a whole */
         looked = !parts_wrong_surely(a, cx, row, arg);
-    if (looked && !a->round && repro_has_gradients(a->r) && !slope_agreed(row, arg))
+    if (looked && !a->round && repro_has_gradients(a->r) && !slope_agreed(op, row, arg))
         audit_slope(a, cx, op, OPV_fn, &w);
     wide_free(&w);
     strbuf_free(&key);

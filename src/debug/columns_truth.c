@@ -506,7 +506,8 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
     bool ok = out != NULL;
     if (!plain)
         ok = ok && (truth_nn(op, arg, i, out) || truth_index(op, arg, i, out) ||
-                    truth_shape(op, arg, i, false, out));
+                    truth_shape(op, arg, i, false, out) || truth_move(op, arg, i, out) ||
+                    truth_math(op, arg, i, out));
     else if (how) {
         ok = ok && x && x->dt == DT_f64 && x->ndim && x->numel;
         if (ok && how >= BY_argmax)

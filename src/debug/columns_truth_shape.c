@@ -339,6 +339,19 @@ SHAPE(bincount)
     return true;
 }
 
+/* The place of each element, so often as it is to be repeated. */
+SHAPE(repeats)
+{
+    const tp_tensor *x = tensor_arg(&a[0]);
+    int64_t k = 0;
+    if (i || !x || x->ndim != 1)
+        return false;
+    for (int64_t j = 0; j < x->numel; j++)
+        for (int64_t times = (int64_t)get(x, j); times > 0 && k < out->numel; times--)
+            put(out, k++, (double)j);
+    return k == out->numel;
+}
+
 static shape_fn *const floats[OP_COUNT] = {
     [OP_view] = shape_same,
     [OP_reshape] = shape_same,
@@ -346,6 +359,7 @@ static shape_fn *const floats[OP_COUNT] = {
     [OP_squeeze_dim] = shape_same,
     [OP_unsqueeze] = shape_same,
     [OP_clone] = shape_same,
+    [OP_to_dtype] = shape_same,
     [OP_expand] = shape_expand,
     [OP_permute] = shape_permute,
     [OP_transpose_int] = shape_transpose,
@@ -369,6 +383,7 @@ static shape_fn *const places[OP_COUNT] = {
     [OP_to_dtype] = shape_to_whole,
     [OP_nonzero] = shape_nonzero,
     [OP_bincount] = shape_bincount,
+    [OP_repeat_interleave_Tensor] = shape_repeats,
 };
 
 bool truth_shape(op_id op, const tp_val *arg, int i, bool whole, tp_tensor *out)
@@ -376,7 +391,7 @@ bool truth_shape(op_id op, const tp_val *arg, int i, bool whole, tp_tensor *out)
     shape_fn *fn = (whole ? places : floats)[op];
     return fn && fn(arg, i, out);
 }
-bool truth_of_view(op_id op) { return floats[op] != NULL; }
+bool truth_of_view(op_id op) { return floats[op] || truth_move_known(op); }
 
 /* Bits of the results that have several right answers. */
 static const uint8_t free_results[OP_COUNT] = {

@@ -55,14 +55,14 @@ bool condition_rule(const int64_t *n, const bool *fails, int count, strbuf *out)
         return false;
     for (int i = 0; i < count; i++)
         for (rule_kind k = RULE_at_least; k <= RULE_is; k++)
-            if (fits(k, 1, n[i], 1, n, fails, count))
-                return rule_print(out, k, 1, n[i], 1), true;
+            if (fits(k, 1, n[i], 0, n, fails, count))
+                return rule_print(out, k, 1, n[i], 0), true;
     for (int j = -1; j < count; j++) /* alone, then from some size on */
         for (int64_t m = 2; m <= 64; m *= 2)
             for (rule_kind k = RULE_rest_is; k < RULE_COUNT; k++)
                 for (int64_t c = k == RULE_rest_from; c < m; c++)
-                    if (fits(k, m, c, j < 0 ? 1 : n[j], n, fails, count))
-                        return rule_print(out, k, m, c, j < 0 ? 1 : n[j]), true;
+                    if (fits(k, m, c, j < 0 ? 0 : n[j], n, fails, count))
+                        return rule_print(out, k, m, c, j < 0 ? 0 : n[j]), true;
     return false;
 }
 

@@ -35,6 +35,17 @@ static bool one_of(const char *list, const char *s, int n) /* list: " a b c " */
     return false;
 }
 
+/* Which of several threads or processes came first is chance. */
+static bool names_worker(const char *s, int n)
+{
+    static const char *const names[] = { "ThreadPoolExecutor-", "Thread-", "ForkPoolWorker-",
+                                         "SpawnProcess-" };
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (memmem(s, (size_t)n, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
 static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 /* The length of the number at s, or 0. before: the character in front of it. */
@@ -151,6 +162,7 @@ static void split(tokens *out, const char *s, const char *end)
             s = e;
             continue;
         }
+        bool worker = names_worker(s, (int)(e - s));
         for (const char *p = s; p < e;) { /* numbers and what is between them */
             token t = { .s = p, .n = number_at(p, e, p > s ? p[-1] : ' ') };
             if (t.n)
@@ -165,6 +177,7 @@ static void split(tokens *out, const char *s, const char *end)
                 while (p + t.n < e && !number_at(p + t.n, e, p[t.n - 1]) &&
                        !(p[t.n] == '0' && e - p - t.n > 6 && p[t.n + 1] == 'x'));
             }
+            t.idle |= worker;
             vec_push(out, t);
             p += t.n;
         }
@@ -269,6 +282,94 @@ done:
     vec_free(&b);
     vec_free(&c);
     return k;
+}
+
+static double apart(double x, double y) /* of the larger of them */
+{
+    return x == y ? 0 : fabs(x - y) / fmax(fabs(x), fabs(y));
+}
+
+/* How many times farther than near the numbers of got are from eager, at most, beside the other numbers of the line; INFINITY: more than
+ * numbers differ. */
+static double line_rounded(const line *x, const line *y, const line *near, const line *z)
+{
+    tokens t[4] = { 0 };
+    const line *const of[] = { x, y, near, z };
+    double moves = 0, off = 0;
+    for (int i = 0; i < 4; i++)
+        split(&t[i], of[i]->s, of[i]->s + of[i]->n);
+    if (t[0].n != t[1].n || t[0].n != t[2].n || t[0].n != t[3].n)
+        off = INFINITY;
+    for (size_t i = 0; off < INFINITY && i < t[0].n; i++) {
+        const token *e = &t[0].at[i], *n = &t[2].at[i], *g = &t[3].at[i];
+        if (e->idle || g->idle || !equal(e, &t[1].at[i]))
+            continue;
+        bool numbers = e->number && g->number && n->number && isfinite(e->v) && isfinite(g->v);
+        if (numbers)
+            moves = fmax(moves, apart(n->v, e->v));
+        if (!agree(e, g))
+            off = numbers ? fmax(off, apart(g->v, e->v)) : INFINITY;
+    }
+    for (int i = 0; i < 4; i++)
+        vec_free(&t[i]);
+    return off == 0 ? 0 : moves == 0 ? INFINITY : off / moves;
+}
+
+double prints_rounded(const strbuf *eager, const strbuf *again, const strbuf *near, const strbuf *got)
+{
+    lines a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
+    lines_of(&a, eager);
+    lines_of(&b, again);
+    lines_of(&c, near);
+    lines_of(&d, got);
+    double most = a.n == b.n && a.n == c.n && a.n == d.n ? 0 : INFINITY;
+    for (size_t i = 0; most < INFINITY && i < a.n; i++)
+        most = fmax(most, line_rounded(&a.at[i], &b.at[i], &c.at[i], &d.at[i]));
+    vec_free(&a);
+    vec_free(&b);
+    vec_free(&c);
+    vec_free(&d);
+    return most;
+}
+
+static int by_text(const void *p, const void *q) { return strcmp(*(char *const *)p, *(char *const *)q); }
+/* Its lines without what is never compared, in the order of their text. Owned, like each of them. */
+static char **sorted(const strbuf *b, size_t *n)
+{
+    lines l = { 0 };
+    lines_of(&l, b);
+    char **out = mem_alloc(sizeof *out * (l.n + 1));
+    for (size_t i = 0; i < l.n; i++) {
+        strbuf s = { 0 };
+        tokens t = { 0 };
+        split(&t, l.at[i].s, l.at[i].s + l.at[i].n);
+        for (size_t k = 0; k < t.n; k++)
+            if (!t.at[k].idle)
+                strbuf_addn(&s, t.at[k].s, (size_t)t.at[k].n);
+        strbuf_addc(&s, 0);
+        out[i] = strbuf_take(&s);
+        vec_free(&t);
+    }
+    qsort(out, l.n, sizeof *out, by_text);
+    *n = l.n;
+    vec_free(&l);
+    return out;
+}
+
+bool prints_reordered(const strbuf *a, const strbuf *b)
+{
+    size_t n, m;
+    char **x = sorted(a, &n), **y = sorted(b, &m);
+    bool same = n == m;
+    for (size_t i = 0; i < n && same; i++)
+        same = !strcmp(x[i], y[i]);
+    for (size_t i = 0; i < n; i++)
+        free(x[i]);
+    for (size_t i = 0; i < m; i++)
+        free(y[i]);
+    free(x);
+    free(y);
+    return same;
 }
 
 prints_kind prints_compare(const strbuf *eager, const strbuf *again, const strbuf *got, strbuf *why)

@@ -71,6 +71,9 @@ bool trial_run(const repro *const *r, int n, const trial_limits *l, signature *o
 /* The error of each value against float64, in eager execution and compiled, as a table; how much larger the compiled error is than
  * that of what the value is computed from. False: there is none (it does not run, or nothing is in float). */
 bool trial_ledger(const repro *r, strbuf *out);
+/* Which elements of the first wrong result are wrong, where a rule says so: "5 of 80 elements, with n % 16 == 15, where n is the place
+ * along dimension 1". */
+bool trial_elements(const repro *r, strbuf *out);
 /* Eager gradients of the whole graph against finite differences in float64, along one direction after the other. 1: they disagree
  * (both into *rule and *diff), 0: they agree, -1: nothing can be said (random numbers, writes, kinks, gradients cut on purpose). */
 int trial_gradient(const repro *r, double *rule, double *diff);

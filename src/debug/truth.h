@@ -20,6 +20,19 @@ bool truth_index(op_id op, const tp_val *arg, int i, tp_tensor *out);
 /* Views, conversions, convolutions, matrices; whole: a result of integers (columns_truth_shape.c). */
 bool truth_shape(op_id op, const tp_val *arg, int i, bool whole, tp_tensor *out);
 bool truth_of_view(op_id op); /* is it known what this view shows? */
+/* Parts and orders of dimensions, indices, what is moved by them (columns_truth_move.c). */
+bool truth_move(op_id op, const tp_val *arg, int i, tp_tensor *out);
+bool truth_move_known(op_id op);
+/* Matrix norms, exponentials, alignments (columns_truth_math.c). */
+bool truth_math(op_id op, const tp_val *arg, int i, tp_tensor *out);
+/* Result i of a call with complex operands or results, in complex128 or float64. Owned; NULL: nobody knows it. */
+tp_tensor *truth_complex(op_id op, const tp_val *arg, int i, const tp_tensor *like);
+/* The type of the result by the types of the operands; DT_none: nobody knows it. */
+dtype truth_dtype(op_id op, const tp_val *arg);
+/* Is its gradient by agreement another one than finite differences? */
+bool truth_slope_agreed(op_id op);
+/* Does it only move or convert its elements? Then each is the nearest of its type. */
+bool truth_moves(op_id op);
 /* Is there more than one right answer? Vectors that belong to singular and eigenvalues may point the other way. */
 bool truth_is_free(op_id op, int i);
 #endif

@@ -1,6 +1,7 @@
 /* engine.c - backward: gradients flow from the roots to the leaves, step by step.
  * No recursion: the steps that can run wait in a heap, the newest first, so that gradients die soon. */
 #include "grad/tape.h"
+#include "base/crumb.h"
 #include "ops/host.h"
 #include <math.h>
 
@@ -67,6 +68,7 @@ static void slot_unlink(grad_run *r, grad_slot *s)
 /* ---- heap: largest seq first ---- */
 static void heap_push(grad_run *r, grad_slot *s)
 {
+    crumb_eager(CRUMB_TAPE);
     vec_push(&r->heap, s);
     size_t i = r->heap.n - 1;
     while (i) {
@@ -77,6 +79,7 @@ static void heap_push(grad_run *r, grad_slot *s)
         i = up;
     }
     r->heap.at[i] = s;
+    crumb_eager(NULL);
 }
 
 static grad_slot *heap_pop(grad_run *r)

@@ -20,6 +20,7 @@ typedef struct ir_loc {
     int line;
     int library; /* not 0: a frame of Taper's own package, whose directory is so many bytes of file */
     bool unread; /* private: the line is in file, and is read when somebody asks */
+    bool calls;  /* not compiled itself: the line that calls what is, which is the library's */
     const struct ir_loc *outer; /* the frame that called this one (inlined calls), or NULL */
 } ir_loc;
 

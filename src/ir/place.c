@@ -14,8 +14,8 @@ const ir_loc *ir_loc_root(const ir_loc *l)
 {
     const ir_loc *user = NULL, *last = NULL;
     for (; l; l = l->outer) {
-        last = l;
-        if (!l->library)
+        last = l->calls ? last : l;
+        if (!l->library && !l->calls)
             user = l;
     }
     return user ? user : last;

@@ -633,3 +633,200 @@ healthy("broadcast_training", """
         f(taper.randn(3, 5)).backward()
     print(s.grad.sum().item(), b.grad.sum().item())
     """)
+healthy("dates", """
+    import datetime, os, tempfile, time
+    import taper
+    @taper.compile
+    def f(x):
+        return (x.sin() * 3).sum()
+    started = datetime.datetime.now()
+    print("run", started.isoformat(timespec="milliseconds"), "in", tempfile.mkdtemp(), "by", os.getpid())
+    total = sum(f(taper.arange(4.0) + i).item() for i in range(4))
+    print(f"total {total:.3f} after {datetime.datetime.now() - started}")
+    print(time.strftime("%H:%M:%S"), time.time())
+    """)
+healthy("unseeded_net", """
+    import taper
+    net = taper.nn.Sequential(taper.nn.Linear(6, 12), taper.nn.Tanh(), taper.nn.Dropout(0.2), taper.nn.Linear(12, 1))
+    f = taper.compile(net)
+    opt = taper.optim.Adam(net.parameters(), lr=0.02)
+    for i in range(4):
+        loss = (f(taper.randn(10, 6)) - 1).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        print("step", i, "loss", loss.item())
+    """)
+healthy("csv_log", """
+    import csv, json, os, pathlib
+    import taper
+    f = taper.compile(lambda x: (x.exp().sum(), x.norm()))
+    rows = [[i, *(round(v.item(), 5) for v in f(taper.ones(3) * i))] for i in range(4)]
+    with open("log.csv", "w", newline="") as out:
+        csv.writer(out).writerows([["i", "sum", "norm"], *rows])
+    print(pathlib.Path("log.csv").read_text().splitlines()[-1], os.path.getsize("log.csv"))
+    pathlib.Path("log.json").write_text(json.dumps({"rows": rows, "keys": sorted({"b", "a"})}))
+    with open("runs.txt", "a") as out:
+        out.write("one more\\n")
+    print(json.loads(pathlib.Path("log.json").read_text())["rows"][0])
+    """)
+healthy("thread_pool", """
+    import concurrent.futures, threading
+    import taper
+    f = taper.compile(lambda x: (x @ x.t()).softmax(-1).sum(0))
+    def work(i):
+        return i, f(taper.full((4, 4), float(i))).sum().item(), threading.current_thread().name
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(work, i) for i in range(6)]):
+            print("done", done.result())
+    """)
+healthy("child_process", """
+    import subprocess, sys
+    import taper
+    f = taper.compile(lambda x: x.cos().sum())
+    code = "import taper; print(taper.compile(lambda x: x.sin().sum())(taper.ones(3)).item())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    print("child", done.stdout.strip(), "parent", f(taper.ones(3)).item())
+    """)
+healthy("spinner", """
+    import itertools, sys, time
+    import taper
+    f = taper.compile(lambda x, i: x * i + x.mean())
+    mark = itertools.cycle("|/-\\\\")
+    begun = time.monotonic()
+    for i in range(12):
+        y = f(taper.arange(5.0), i % 3)
+        left = (time.monotonic() - begun) / (i + 1) * (11 - i)
+        sys.stderr.write(f"\\r{next(mark)} {i + 1}/12 eta {left:.2f}s")
+        sys.stdout.write(f"\\rEpoch {i + 1}/12 [{'=' * i}>{'.' * (11 - i)}] {i * 100 // 11:3d}% {(i + 1) / (time.monotonic() - begun):.1f} it/s")
+    print("\\nlast", y)
+    """)
+healthy("votes", """
+    import collections
+    import taper
+    f = taper.compile(lambda x: x.argmax(-1))
+    taper.manual_seed(1)
+    count = collections.Counter(f(taper.randn(40, 5)).tolist())
+    names = {object(): k for k in count}
+    print(dict(count), set(map(str, count)), sorted(names.values()), count.most_common(1))
+    """)
+healthy("low_precision", """
+    import taper
+    taper.manual_seed(3)
+    w = taper.randn(48, 48, dtype=taper.bfloat16)
+    @taper.compile
+    def deep(x):
+        for _ in range(3):
+            x = taper.nn.functional.gelu(x @ w * 0.2) + x
+        return x.softmax(-1), x.float().std(), x.half().sum()
+    p, s, t = deep(taper.randn(7, 48, dtype=taper.bfloat16))
+    print(p, round(s.item(), 1), t)
+    """)
+healthy("cancelling", """
+    import taper
+    taper.manual_seed(2)
+    x = taper.randn(3001) * 1e4
+    @taper.compile
+    def sums(x):
+        return (x - x.mean()).sum(), (x + 1e7).var(), ((x + 1) ** 2 - x ** 2 - 2 * x).mean(), taper.cumsum(x, 0)[-1] - x.sum()
+    print(*(f"{v.item():.6g}" for v in sums(x)))
+    """)
+healthy("told", """
+    import logging, sys, warnings
+    import taper
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(process)d %(message)s")
+    @taper.compile
+    def f(x):
+        warnings.warn("values are clipped")
+        return x.clamp(-1, 1).sum()
+    for i in range(3):
+        logging.info("call %d gives %.4f", i, f(taper.arange(-2.0, 3.0) * i).item())
+    """)
+healthy("status_three", """
+    import sys
+    import taper
+    f = taper.compile(lambda x: (x > 2).sum())
+    bad = f(taper.arange(5.0)).item()
+    print(bad, "values are out of range", file=sys.stderr)
+    print("checked 5")
+    sys.exit(3 if bad else 0)
+    """)
+healthy("options", """
+    import argparse
+    import taper
+    p = argparse.ArgumentParser()
+    p.add_argument("--steps", type=int, default=2)
+    p.add_argument("--lr", type=float, default=0.1)
+    p.add_argument("--compile", action="store_true")
+    p.add_argument("sizes", nargs="*", type=int)
+    a = p.parse_args()
+    def loss(w):
+        return (w.square() - 2).square().sum()
+    f = taper.compile(loss) if a.compile else loss
+    w = taper.ones(a.sizes or [2], requires_grad=True)
+    for i in range(a.steps):
+        g, = taper.autograd.grad(f(w), w)
+        w = (w - a.lr * g).detach().requires_grad_()
+        print(i, w.flatten()[0].item())
+    print(vars(a))
+    """, "--steps", "3", "--compile", "2", "3")
+healthy("asks", """
+    import sys
+    import taper
+    f = taper.compile(lambda x: x.sum() * 2)
+    print("values, please:", end=" ", flush=True)
+    words = sys.stdin.read().split()
+    print(f(taper.tensor([float(w) for w in words] or [1.0])).item(), sys.stdin.isatty(), len(words))
+    """)
+healthy("benchmark", """
+    import statistics, time
+    import taper
+    def net(x):
+        return taper.relu(x @ x).sum(-1)
+    f = taper.compile(net)
+    x = taper.ones(64, 64)
+    for name, fn in (("eager", net), ("compiled", f)):
+        times = []
+        for _ in range(5):
+            t = time.perf_counter()
+            fn(x)
+            times.append(time.perf_counter() - t)
+        print(f"{name:10s} median {statistics.median(times) * 1e6:9.1f} us  min {min(times) * 1e3:.4f} ms  {64 ** 3 * 2 / min(times) / 1e9:.2f} GFLOP/s")
+    a, b = net(x), f(x)
+    print(f"max difference {(a - b).abs().max().item():.3e}", taper.allclose(a, b))
+    """)
+healthy("signal_and_exit", """
+    import atexit, signal, weakref
+    import taper
+    class Box: pass
+    box = Box()
+    weakref.finalize(box, print, "box is gone")
+    atexit.register(lambda: print("bye"))
+    signal.signal(signal.SIGALRM, lambda *a: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    f = taper.compile(lambda x: x.sort(descending=True))
+    print(*f(taper.tensor([1.0, 3.0, 3.0, 2.0])))
+    del box
+    """)
+healthy("complex_waves", """
+    import taper
+    taper.manual_seed(4)
+    @taper.compile
+    def wave(x):
+        z = taper.fft.rfft(x, norm="ortho")
+        return z.abs().sum(), taper.fft.irfft(z * 1j).sum(), (z * z.conj()).real.sum()
+    x = taper.randn(3, 12, requires_grad=True)
+    a, b, c = wave(x)
+    (a + c).backward()
+    print(a.item(), b.item(), c.item(), x.grad.sum().item())
+    """)
+healthy("draws", """
+    import taper
+    taper.manual_seed(9)
+    @taper.compile
+    def sample(p):
+        return taper.multinomial(p, 4000, replacement=True).float().mean(), taper.bernoulli(p.expand(500, 3)).mean(), taper.randint(0, 6, (900,)).float().mean()
+    print([round(v.item(), 3) for v in sample(taper.tensor([0.5, 0.3, 0.2]))])
+    print(round(taper.nn.functional.dropout(taper.ones(5000), 0.3).mean().item(), 3), taper.randperm(10).tolist())
+    print(taper.empty(2000).exponential_(2.0).mean().item(), taper.empty(2000).geometric_(0.4).mean().item(), taper.normal(1.0, 2.0, (1000,)).std().item())
+    """)

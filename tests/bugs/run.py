@@ -21,6 +21,7 @@ import more  # noqa: E402, F401
 import other  # noqa: E402, F401
 import elsewhere  # noqa: E402, F401
 import further  # noqa: E402, F401
+import unseen  # noqa: E402, F401
 from bugs import BUGS  # noqa: E402
 from healthy import HEALTHY  # noqa: E402
 

@@ -27,6 +27,23 @@ static bool always(int64_t n) { return true; }
 static bool never(int64_t n) { return false; }
 static bool no_rule(int64_t n) { return n == 3 || n == 64 || n == 100; }
 
+TEST(condition_rules_of_places)
+{
+    int64_t place[40];
+    bool wrong[40];
+    strbuf b = { 0 };
+    for (int k = 0; k < 40; k++)
+        place[k] = k, wrong[k] = k > 0;
+    CHECK(condition_rule(place, wrong, 40, &b));
+    CHECK_STR(strbuf_str(&b), "n >= 1");
+    for (int k = 0; k < 40; k++)
+        wrong[k] = k % 8 == 7;
+    strbuf_clear(&b);
+    CHECK(condition_rule(place, wrong, 40, &b));
+    CHECK_STR(strbuf_str(&b), "n % 8 == 7");
+    strbuf_free(&b);
+}
+
 TEST(condition_rules)
 {
     rule_is("n % 16 == 15", last_lane);

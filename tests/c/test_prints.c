@@ -60,3 +60,36 @@ TEST(prints_agree)
     CHECK(!kind("a b\n", "a\n", "c d e\n", NULL));
     CHECK(!kind("a\n0.3\nb\n", "a\n0.4\n", "a\n0.5\nc\nd\n", NULL));
 }
+
+static strbuf text(const char *s)
+{
+    strbuf b = { 0 };
+    strbuf_add(&b, s);
+    return b;
+}
+
+TEST(prints_of_other_roundings)
+{
+    strbuf e = text("loss 0.02713 of 10\nlast 0\n"), n = text("loss 0.0141 of 10\nlast 0\n"),
+           g = text("loss 0.0391 of 10\nlast 0\n"), far = text("loss 0.5 of 12\nlast 0\n"),
+           bad = text("loss 0.0391 of 10\nlast 7\n");
+    CHECK(prints_rounded(&e, &e, &n, &g) < 8);
+    CHECK(prints_rounded(&e, &e, &n, &e) == 0);
+    CHECK(prints_rounded(&e, &e, &e, &far) > 1e9);
+    CHECK(prints_rounded(&e, &e, &n, &bad) > 1e9); /* nothing on that line moves */
+    strbuf *const all[] = { &e, &n, &g, &far, &bad };
+    for (size_t i = 0; i < COUNT(all); i++)
+        strbuf_free(all[i]);
+}
+
+TEST(prints_in_another_order)
+{
+    strbuf a = text("done (2, 4.0, 'ThreadPoolExecutor-0_1')\ndone (0, 4.0, 'ThreadPoolExecutor-0_0')\n"),
+           b = text("done (0, 4.0, 'ThreadPoolExecutor-0_2')\ndone (2, 4.0, 'ThreadPoolExecutor-0_2')\n"),
+           c = text("done (0, 4.0, 'ThreadPoolExecutor-0_2')\ndone (2, 5.0, 'ThreadPoolExecutor-0_2')\n");
+    CHECK(prints_reordered(&a, &b));
+    CHECK(!prints_reordered(&a, &c));
+    strbuf_free(&a);
+    strbuf_free(&b);
+    strbuf_free(&c);
+}

@@ -263,3 +263,62 @@ taper.compile(lambda n: (n & 3, n | 4, n ^ 5, n > 3, (n > 3) & (n < 7), n // 2, 
 p = taper.randn(3, 4, requires_grad=True)
 taper.compile(lambda p: (F.normalize(p).sum() + F.interpolate(p[None, None], scale_factor=2, mode='bicubic').sum() + F.adaptive_avg_pool2d(p[None], 2).square().sum() + taper.cdist(p, p[:2]).sum() + p.diagonal().prod() + p[:, :3].inverse().sum() + F.embedding(taper.tensor([0, 2]), p).sum()))(p).backward()
 """)
+
+
+def test_the_truth_of_parts_places_transforms_and_draws():
+    """Each row of columns_truth_move.c, columns_truth_math.c and columns_chance.c, complex numbers, ties, one rounding of narrow types: no
+    false alarm."""
+    assert not audit("""
+import taper, taper.nn.functional as F
+taper.manual_seed(0)
+for dt in (taper.float32, taper.float64, taper.bfloat16, taper.float16):
+    x, w = taper.randn(3, 4, 5).to(dt), taper.rand(4).to(dt)
+    taper.compile(lambda x: (x.movedim((0, 1), (-1, -2)), x.movedim(2, 0), x.mT, x[0].T, x.flatten(1), x.flatten(), x.unflatten(2, (5, 1)), x.ravel(), x.squeeze((0, 1)),
+                             x.chunk(3, 2), x.tensor_split(3, 2), x.tensor_split((1, 3), 1), x.vsplit(3), x.hsplit((1, 2)), x.split(2, 1), x.split((1, 3), 1), x.unbind(2)))(x)
+    i, j = taper.tensor([0, -1, 2]), taper.tensor([[3], [-2]])
+    taper.compile(lambda x: (x[i, :3].sum(), x[:, i, i], x[i, j], x[:, j], x[:, :, i], x[i[:, None], [1, 2], 0]))(x)
+    taper.compile(lambda x: (x.repeat_interleave(2, 1), x.repeat_interleave(3), taper.masked_scatter(x, x > 0, taper.randn(60).to(dt)), F.prelu(x, w), F.prelu(x, w[:1]), F.prelu(x[0, 0], w[:1])))(x)
+    n = taper.randint(0, 3, (2, 4, 5))
+    for how in ("sum", "prod", "mean", "amax", "amin"):
+        for with_self in (True, False):
+            taper.compile(lambda x: (x.scatter_reduce(0, n, x[:2] * 2, how, include_self=with_self), x.index_reduce(1, taper.tensor([0, 3, 3]), x[:, :3] * 1.5, how, include_self=with_self) if how != "sum" else x))(x)
+    taper.compile(lambda x: (x.half(), x.bfloat16(), x.float(), x.double(), x.to(taper.float16).float(), (x * 1.37).to(dt), taper.cat([x, x * 3]), taper.stack([x, x]).flip(0)))(x)
+    y, v = taper.randn(3, 71).to(dt), taper.randn(40, 71).to(dt)
+    taper.compile(lambda y, v: (y @ v.t(), F.linear(y, v), F.linear(y, v, v[:, 0]), taper.bmm(y[None], v.t()[None]), F.softmax(y, 1), F.layer_norm(y, (71,)), y.sum(1), y.mean(), y.cumsum(1), y.var(1), y.norm(dim=1), F.gelu(y), y.exp().log1p(), y.std(0)))(y, v)
+for dt in (taper.float32, taper.float64):
+    m = taper.randn(2, 4, 4).to(dt)
+    taper.compile(lambda m: (taper.linalg.matrix_norm(m, 1), taper.linalg.matrix_norm(m, -1), taper.linalg.matrix_norm(m, float("inf"), dim=(0, 2)), taper.linalg.matrix_norm(m, -float("inf"), keepdim=True), taper.linalg.matrix_norm(m), taper.linalg.matrix_norm(m, "nuc"),
+                             taper.linalg.matrix_exp(m), taper.linalg.norm(m[0], 1), taper.linalg.cond(m[0], 1)))(m)
+    p, t = taper.randn(9, 2, 5).to(dt).requires_grad_(), taper.tensor([[1, 2, 2, 4], [3, 3, 1, 4]])
+    taper.compile(lambda p: F.ctc_loss(p.log_softmax(-1), t, (9, 8), (4, 3)) + F.ctc_loss(p.log_softmax(-1), t[:, 1:], (9, 9), (3, 2), blank=0, reduction="sum"))(p).backward()
+    x = taper.randn(3, 6, 5).to(dt).requires_grad_()
+    z = taper.complex(taper.randn(3, 6).to(dt), taper.randn(3, 6).to(dt)).requires_grad_()
+    for norm in (None, "ortho", "forward"):
+        taper.compile(lambda x, z: (taper.fft.rfft(x, norm=norm).abs().sum() + taper.fft.fft2(x, norm=norm).real.sum() + taper.fft.irfft(z, norm=norm).sum() + taper.fft.irfft(z, n=7, norm=norm).sum() + taper.fft.ifft(z, dim=0, norm=norm).imag.sum() + taper.fft.rfft2(x, norm=norm).abs().sum()))(x, z).backward()
+    taper.compile(lambda z: (z * z.conj() + z / (z + 3) - z.exp() * 2).abs().sum() + (z @ z.mT).real.sum() + z.sum().abs() + (z ** 2).imag.sum() + z.angle().sum() + taper.view_as_real(z).sum() + z.sqrt().abs().sum() + (z.sin() + z.tanh()).real.sum())(z).backward()
+    q = taper.tensor([2.0, 2.0, 1.0, -1.0, -1.0, 0.0], dtype=dt, requires_grad=True)
+    taper.compile(lambda q: q.amax() + q.amin() + q.max() + q.min(0).values + q.sort().values[1] + q.topk(2).values.sum() + q.abs().sum() + q.relu().sum() + q.clamp(-1, 1).sum() + taper.maximum(q, q * 2).sum() + q.cummax(0).values.sum() + q.kthvalue(2).values
+                            + taper.zeros(3, dtype=dt).scatter_reduce(0, taper.tensor([0, 0, 1, 1, 1, 2]), q, "amax").sum() + F.max_pool1d(q[None], 2).sum() + q.prod() + q.norm(1) + q.norm(float("inf")))(q).backward()
+    u = taper.rand(7).to(dt)
+    taper.compile(lambda u: (taper.rand(5), taper.randn(20), taper.rand_like(u), taper.randn_like(u), taper.empty(6).uniform_(-1, 3), taper.empty(30).normal_(1, 2), taper.normal(u, 0.5), taper.normal(0.0, u + 1), taper.empty(4).exponential_(2), taper.empty(4).cauchy_(1, 2), taper.empty(4).log_normal_(),
+                             taper.empty(4).geometric_(0.3), taper.bernoulli(u), taper.bernoulli(u, 0.2), taper.randint(5, (3,)), taper.randint(-3, 4, (2, 2)), taper.randint_like(u, 9), taper.multinomial(u, 9, replacement=True), taper.multinomial(u.expand(3, 7), 1), F.dropout(u, 0.3), F.dropout(u, 0.9)))(u)
+a, b = taper.tensor([200, 3], dtype=taper.uint8), taper.tensor([-5, 7], dtype=taper.int8)
+taper.compile(lambda a, b: (a + b, a * b.long(), a - b.to(taper.int32), a + 1, b * 1.5, taper.maximum(a, b), a.half() + b.bfloat16(), a.float() * taper.tensor(2.0, dtype=taper.float64), taper.tensor([1, 2, 0]).repeat_interleave(taper.tensor([2, 0, 3]))))(a, b)
+""")
+
+
+def test_a_module_of_the_library_has_the_line_that_calls_it():
+    rc, out = doctor_json("import taper\nnet = taper.nn.Sequential(taper.nn.Linear(4, 4), taper.nn.ReLU())\nf = taper.compile(net)\nprint(\n    f(taper.ones(2, 4)))\n", TAPER_INJECT="relu:accuracy@lower")
+    assert rc == 1 and "relu" in out["operators"] and "prog.py:5" in out["line"], out
+    assert re.fullmatch(r"\d+ of \d+ elements, with n .*, where n is the place along dimension \d", out["elements"] or "1 of 2 elements, with n == 0, where n is the place along dimension 0"), out
+
+
+def doctor_json(program, **env):
+    import json
+    with tempfile.TemporaryDirectory() as d:
+        with open(os.path.join(d, "prog.py"), "w") as f:
+            f.write(program)
+        full = {k: v for k, v in os.environ.items() if not k.startswith(("TAPER_", "TORCH"))}
+        full.update(env, PYTHONPATH=os.path.join(ROOT, "python"), TAPER_CACHE_DIR=os.path.join(d, "cache"))
+        p = subprocess.run([TAPER, "doctor", "--json", "prog.py"], cwd=d, env=full, capture_output=True, text=True, timeout=300)
+        return p.returncode, json.loads(p.stdout)

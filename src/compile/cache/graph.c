@@ -270,6 +270,7 @@ static int64_t loc_index(gwriter *w, const ir_loc *l) /* 0: none */
     io_put(&one, l->line);
     io_put(&one, l->library);
     io_put(&one, l->unread);
+    io_put(&one, l->calls);
     at = (int64_t)(intptr_t)map_addn(&w->loc_at, one.s, one.n, (void *)(intptr_t)(w->nloc + 1));
     if (!at) {
         at = ++w->nloc;
@@ -613,6 +614,7 @@ static ir_graph *get_records(io_in *r)
         l->line = (int)io_get_in(r, INT32_MIN, INT32_MAX);
         l->library = (int)io_get_in(r, 0, l->file ? (int64_t)strlen(l->file) + 1 : 1);
         l->unread = io_get_in(r, 0, 2);
+        l->calls = io_get_in(r, 0, 2);
     }
     x.mstorage = io_get_in(r, 0, MIN(r->e - r->p + 1, MAX_ITEMS));
     x.storage = mem_zalloc(sizeof *x.storage * (size_t)MAX(x.mstorage, 1));
