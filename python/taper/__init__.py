@@ -43,6 +43,10 @@ _ELSEWHERE["vmap"] = "func"
 _ELSEWHERE["quantize_dynamic"] = _ELSEWHERE["quantization_report"] = "ao.quantization"
 _ELSEWHERE["ScriptModule"] = _ELSEWHERE["ScriptFunction"] = "jit"
 _ELSEWHERE["Future"] = "futures"
+_ELSEWHERE["GradScaler"] = "amp"
+_ELSEWHERE.update(dict.fromkeys(("TypedStorage", "FloatStorage", "DoubleStorage", "HalfStorage", "BFloat16Storage", "LongStorage", "IntStorage", "ShortStorage",
+                                 "CharStorage", "ByteStorage", "BoolStorage", "ComplexFloatStorage", "ComplexDoubleStorage"), "storage"))
+_ELSEWHERE.update(dict.fromkeys(("Tag", "DisableTorchFunctionSubclass", "DisableTorchFunction", "DispatchKey", "DispatchKeySet"), "_C"))
 _ELSEWHERE.update(dict.fromkeys(("TensorType", "ListType", "DictType", "TupleType", "OptionalType", "UnionType", "IntType", "FloatType", "BoolType",
                                  "StringType", "NoneType", "NumberType", "AnyType", "ComplexType", "DeviceObjType"), "_jit_types"))
 

@@ -262,6 +262,9 @@ class _CellBase(Module):
         return F.linear(x, self.weight_ih, self.bias_ih), F.linear(h, self.weight_hh, self.bias_hh)
 
 
+RNNCellBase = _CellBase
+
+
 class RNNCell(_CellBase):
     """One step of a recurrent network: tanh(W x + V h + b).
 
