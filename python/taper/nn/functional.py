@@ -535,7 +535,12 @@ def _with_indices(pool):
     def f(input, *args, **kwargs):
         return pool(input, *args, **{**kwargs, "return_indices": True})
     f.__name__ = f.__qualname__ = pool.__name__ + "_with_indices"
-    f.__doc__ = f"{pool.__name__}(..., return_indices=True)."
+    n = 2 ** int(pool.__name__[-2])
+    f.__doc__ = f"""{pool.__name__}() with return_indices=True.
+
+    >>> F.{f.__name__}(taper.arange({n}.0).view(1, 1{", 2" * int(pool.__name__[-2])}), {1 if "adaptive" in pool.__name__ else 2})[1].flatten()
+    tensor([{n - 1}])
+    """
     return f
 
 
