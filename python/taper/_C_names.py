@@ -14,6 +14,13 @@ class DispatchKey(_enum.Enum):
      SparseCPU, SparseCUDA, NestedTensorCPU, FuncTorchBatched, FuncTorchVmapMode, Batched, PrivateUse1, Sparse, Conjugate, Negative, ZeroTensor) = range(42)
 
 
+class Tag(_enum.Enum):
+    """What is known of an operator."""
+    (core, cudagraph_unsafe, data_dependent_output, dynamic_output_shape, flexible_layout, generated, inplace_view, maybe_aliasing_or_mutating,
+     needs_contiguous_strides, needs_exact_strides, needs_fixed_stride_order, nondeterministic_bitwise, nondeterministic_seeded, out, pointwise,
+     pt2_compliant_tag, reduction, view_copy) = range(18)
+
+
 class DispatchKeySet:
     def __init__(self, *keys):
         self.keys = set()
@@ -114,6 +121,7 @@ def _install():
     for n in ("Graph", "Value", "Node", "ScriptFunction", "ScriptModule"):
         if not hasattr(_C, n):
             setattr(_C, n, _absent_class("taper._C", n, "there is no TorchScript"))
+    _C.Tag = Tag
     for n in ("_TensorBase", "TensorBase"):
         setattr(_C, n, _C.Tensor)
     _C._TensorMeta = type(_C.Tensor)

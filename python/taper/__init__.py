@@ -43,8 +43,12 @@ _ELSEWHERE["vmap"] = "func"
 _ELSEWHERE["quantize_dynamic"] = _ELSEWHERE["quantization_report"] = "ao.quantization"
 _ELSEWHERE["ScriptModule"] = _ELSEWHERE["ScriptFunction"] = "jit"
 _ELSEWHERE["Future"] = "futures"
-_ELSEWHERE.update(dict.fromkeys(("TensorType", "ListType", "DictType", "TupleType", "OptionalType", "UnionType", "IntType", "FloatType", "BoolType",
-                                 "StringType", "NoneType", "NumberType", "AnyType", "ComplexType", "DeviceObjType"), "_jit_types"))
+_UNLISTED = {"GradScaler": "amp"}  # names of the original that programs look up, and nobody here needs
+_UNLISTED.update(dict.fromkeys(("TypedStorage", "FloatStorage", "DoubleStorage", "HalfStorage", "BFloat16Storage", "LongStorage", "IntStorage", "ShortStorage",
+                                 "CharStorage", "ByteStorage", "BoolStorage", "ComplexFloatStorage", "ComplexDoubleStorage"), "storage"))
+_UNLISTED.update(dict.fromkeys(("TensorType", "ListType", "DictType", "TupleType", "OptionalType", "UnionType", "IntType", "FloatType", "BoolType",
+                                "StringType", "NoneType", "NumberType", "AnyType", "ComplexType", "DeviceObjType"), "_jit_types"))
+_UNLISTED.update(dict.fromkeys(("Tag", "DisableTorchFunctionSubclass", "DisableTorchFunction", "DispatchKey", "DispatchKeySet"), "_C"))
 
 
 from ._absent import absent_class as _absent_class, absent_function as _absent_function  # noqa: E402
@@ -134,8 +138,8 @@ def __getattr__(name):
         except ModuleNotFoundError as e:
             if e.name != "taper." + name:
                 raise
-    if name in _ELSEWHERE:
-        value = getattr(_importlib.import_module("taper." + _ELSEWHERE[name]), name)
+    if name in _ELSEWHERE or name in _UNLISTED:
+        value = getattr(_importlib.import_module("taper." + (_ELSEWHERE.get(name) or _UNLISTED[name])), name)
         globals()[name] = value  # found at once from now on
         return value
     raise _NoName(name)

@@ -1,6 +1,8 @@
 """NumPy arrays while a function is traced: an array that shares its memory with a traced tensor is one of these, and functions of
 NumPy on it are operators of the graph. What is not here, or has other rules than tensors have, ends the graph; what is alive then,
 or returned, is a NumPy array again. Loaded when both NumPy and capture are in use."""
+import functools
+
 import numpy as np
 
 import taper
@@ -747,6 +749,23 @@ def _searchsorted(a, v, side='left'):
 
 
 # --- to and from tensors
+def _each(v, cls, f):
+    if isinstance(v, cls):
+        return f(v)
+    if type(v) in (list, tuple):
+        return type(v)([_each(i, cls, f) for i in v])
+    return {k: _each(i, cls, f) for k, i in v.items()} if type(v) is dict else v
+
+
+def wrapped(fn):
+    """A function of NumPy arrays as one of tensors."""
+    @functools.wraps(fn)
+    def wrap(*args, **kwargs):
+        args, kwargs = _each(args, taper.Tensor, taper.Tensor.numpy), _each(kwargs, taper.Tensor, taper.Tensor.numpy)
+        return _each(fn(*args, **kwargs), (np.ndarray, np.generic), taper.as_tensor)
+    return wrap
+
+
 def array_of(x, force=False):
     """x.numpy()"""
     if x.requires_grad and not force or x.device.type != "cpu" or x.dtype not in _DTYPES:

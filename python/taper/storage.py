@@ -54,3 +54,21 @@ NAMED = dict(FloatStorage=_C.float32, DoubleStorage=_C.float64, HalfStorage=_C.f
 # Those whose type no tensor here has.
 ABSENT = dict(QInt8Storage=_C.qint8, QUInt8Storage=_C.quint8,
               QInt32Storage=_C.qint32, QUInt4x2Storage=_C.quint4x2, QUInt2x4Storage=_C.quint2x4)
+
+
+class _Typed(type):
+    def __instancecheck__(cls, obj):
+        return isinstance(obj, TypedStorage) and obj.dtype is cls.dtype
+
+    def __call__(cls, source=0):
+        t = _C.tensor([] if source == 0 else list(source), dtype=cls.dtype) if not isinstance(source, int) or source == 0 else \
+            _C._op_functions[""]["empty"]((source,), dtype=cls.dtype)
+        return TypedStorage(wrap_storage=t.untyped_storage(), dtype=cls.dtype)
+
+
+def _typed(name, dtype):
+    return _Typed(name, (), {"dtype": dtype, "__module__": __name__, "__doc__": f"{name}(size or sequence): storage of elements of {dtype}."})
+
+
+(FloatStorage, DoubleStorage, HalfStorage, BFloat16Storage, LongStorage, IntStorage, ShortStorage, CharStorage, ByteStorage, BoolStorage,
+ ComplexFloatStorage, ComplexDoubleStorage) = (_typed(n, d) for n, d in NAMED.items())

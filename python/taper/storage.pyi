@@ -13,6 +13,30 @@ from .nn.parameter import Parameter
 from .nn import Module
 EventList = Any
 
+class BFloat16Storage:
+    dtype: Any
+class BoolStorage:
+    dtype: Any
+class ByteStorage:
+    dtype: Any
+class CharStorage:
+    dtype: Any
+class ComplexDoubleStorage:
+    dtype: Any
+class ComplexFloatStorage:
+    dtype: Any
+class DoubleStorage:
+    dtype: Any
+class FloatStorage:
+    dtype: Any
+class HalfStorage:
+    dtype: Any
+class IntStorage:
+    dtype: Any
+class LongStorage:
+    dtype: Any
+class ShortStorage:
+    dtype: Any
 class TypedStorage:
     def __getitem__(self, i: Any) -> Any: ...
     def __init__(self, *, wrap_storage: Any, dtype: Any) -> None: ...

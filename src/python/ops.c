@@ -859,6 +859,18 @@ static PyObject *named_tuple(const op_row *r)
     return t;
 }
 
+/* The type under this name in return_types: of the first row with this name that has one. None: there is none. */
+static PyObject *f_return_type(PyObject *m, PyObject *name)
+{
+    const char *want = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    for (int i = 0; want && i < OP_COUNT; i++) {
+        const op_row *r = op_row_of((op_id)i);
+        if (r->schema.nret > 1 && r->schema.ret_name[0] && !strcmp(r->name, want))
+            return Py_XNewRef(named_tuple(r));
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *results(const op_row *r, tp_val *out)
 {
     if (r->schema.nret == 1)
@@ -1353,14 +1365,16 @@ static PyObject *aten(PyObject *m, PyObject *name)
     return have ? op_object((op_name *)have) : Py_NewRef(Py_None);
 }
 
-static PyMethodDef functions[] = { { "_aten", aten, METH_O, "the rows of an ATen name as one function" },
-                                   { "_schemas", schemas, METH_NOARGS, "the op table as a list of tuples" },
-                                   { "_call_parts", (PyCFunction)(void (*)(void))call_parts,
-                                     METH_FASTCALL | METH_KEYWORDS,
-                                     "an operator row through its decomposition" },
-                                   { "_call", (PyCFunction)(void (*)(void))call_row,
-                                     METH_FASTCALL | METH_KEYWORDS, "call a row by its full name" },
-                                   { NULL } };
+static PyMethodDef functions[] = {
+    { "_aten", aten, METH_O, "the rows of an ATen name as one function" },
+    { "_return_type", f_return_type, METH_O, "the type of an operator's several results" },
+    { "_schemas", schemas, METH_NOARGS, "the op table as a list of tuples" },
+    { "_call_parts", (PyCFunction)(void (*)(void))call_parts, METH_FASTCALL | METH_KEYWORDS,
+      "an operator row through its decomposition" },
+    { "_call", (PyCFunction)(void (*)(void))call_row, METH_FASTCALL | METH_KEYWORDS,
+      "call a row by its full name" },
+    { NULL }
+};
 
 int py_init_ops(PyObject *m)
 {

@@ -422,3 +422,58 @@ def _(torch):
             r = load_file(os.path.join(d, "f.safetensors"))
         return torch.cat([r["x"].flatten(), r["h"].float().flatten(), r["i"].float().flatten()])
     return trip, (torch.randn(3, 4),), {}
+
+
+# --- vision and tables ----------------------------------------------------------------------------------------------
+def _torchvision(name, kw):
+    def build(torch):
+        import torchvision
+        return getattr(torchvision.models, name)(weights=None, **kw), (torch.randn(2, 3, 64, 64),), {}
+    return build
+
+
+for _name, _kw in (("resnet18", {}), ("mobilenet_v3_small", {}), ("efficientnet_b0", {}), ("swin_t", {}), ("convnext_tiny", {}), ("squeezenet1_0", {})):
+    case("torchvision", _name)(_torchvision(_name, _kw))
+
+
+@case("segmentation_models_pytorch", "FPN")
+def _(torch):
+    import segmentation_models_pytorch as smp
+    return smp.FPN(encoder_name="resnet18", encoder_weights=None, classes=2), (torch.randn(2, 3, 64, 64),), {}
+
+
+@case("open_clip_torch", "CLIP")
+def _(torch):
+    import open_clip
+    vision = dict(layers=2, width=32, head_width=16, patch_size=16, image_size=32)
+    text = dict(context_length=8, vocab_size=50, width=32, heads=2, layers=2)
+    m = open_clip.model.CLIP(embed_dim=16, vision_cfg=vision, text_cfg=text)
+    return m, (torch.randn(2, 3, 32, 32), torch.randint(0, 50, (2, 8))), {}
+
+
+@case("monai", "UNet")
+def _(torch):
+    from monai.networks.nets import UNet
+    return UNet(spatial_dims=2, in_channels=1, out_channels=2, channels=(4, 8, 16), strides=(2, 2), num_res_units=1), (torch.randn(2, 1, 32, 32),), {}
+
+
+@case("pytorch-tabnet", "TabNet")
+def _(torch):
+    from pytorch_tabnet.tab_network import TabNet
+    m = TabNet(8, 3, cat_idxs=[], cat_dims=[], cat_emb_dim=[], group_attention_matrix=torch.eye(8))
+    return m, (torch.randn(16, 8),), {}
+
+
+@case("entmax", "sparsemax, entmax15, bisection")
+def _(torch):
+    from entmax import entmax15, entmax_bisect, sparsemax
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.linear(x)
+            return sparsemax(y, -1) + entmax15(y, -1) + entmax_bisect(y, 1.3)
+    return Model(), (torch.randn(3, 4),), {}

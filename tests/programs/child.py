@@ -122,6 +122,10 @@ def one(package, name, build, store):
 
 def main():
     package, path, *names = sys.argv[1:]
+    if "taper" not in sys.modules:  # torchvision registers shapes for operators of its extension; PyTorch wants them to be there
+        lib = torch.library.Library("torchvision", "DEF")
+        for op in ("nms", "qnms"):
+            lib.define(op + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     store = {}
     for name, build in cases.CASES[package]:
         if not names or name in names:

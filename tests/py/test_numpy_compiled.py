@@ -220,6 +220,13 @@ def test_other_arrays_than_before():
         table = table + 1
 
 
+def test_functions_made_for_tensors():
+    f = taper.compiler.wrap_numpy(lambda a, k, b: (np.sum(a * k["s"], axis=0), [b + 1]))
+    for g in (f, taper.compile(f, fullgraph=True)):
+        r = g(taper.ones(3, 2), {"s": 2}, taper.arange(2))
+        assert r[0].tolist() == [6.0, 6.0] and r[1][0].tolist() == [1, 2] and isinstance(r[0], taper.Tensor)
+
+
 def test_tensors_of_arrays():
     assert taper.Tensor(np.arange(6).reshape(2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]] and taper.Tensor(np.ones((0, 3))).shape == (0, 3)
     assert taper.Tensor(np.array(3)).shape == (3,) and taper.Tensor(np.ones(2)).dtype is taper.float32

@@ -75,6 +75,52 @@ print(torch.compile(lambda x: torch.ops.far.away(x) + 1, fullgraph=True)(torch.o
                                      "not there", "tensor([3., 3.])"], r.stdout
 
 
+def test_names_of_the_originals_parts():
+    code = """
+import functools
+import torch
+x = torch.arange(12.0).view(3, 4)
+print(type(x.max(0)) is torch.return_types.max, isinstance(torch.sort(x), torch.return_types.sort), hasattr(torch.return_types, "nope"))
+import torch._functorch.config as config
+with config.patch(activation_memory_budget=0.5):
+    print(config.activation_memory_budget)
+from torch.cuda.amp import custom_fwd, custom_bwd
+class Twice(torch.autograd.Function):
+    @staticmethod
+    @custom_fwd(cast_inputs=torch.float32)
+    def forward(ctx, a):
+        return a * 2
+    @staticmethod
+    @custom_bwd
+    def backward(ctx, g):
+        return g * 2
+a = torch.ones(2, requires_grad=True)
+Twice.apply(a).sum().backward()
+print(config.activation_memory_budget, a.grad)
+print(torch.Tag.pointwise, torch.GradScaler is torch.amp.GradScaler, isinstance(torch.FloatStorage([1.0]), torch.FloatStorage), torch.FloatStorage(3).size())
+from torch.fx.node import Argument, Target
+from torch.types import FileLike, IntLikeType
+from torch.nn.common_types import _size_2_t
+print(torch.nn.functional.max_pool2d_with_indices(torch.arange(16.0).view(1, 1, 4, 4), 2)[1].tolist())
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+b = torch.ones(3, requires_grad=True)
+contexts = functools.partial(create_selective_checkpoint_contexts, lambda ctx, op, *args, **kwargs: CheckpointPolicy.PREFER_RECOMPUTE)
+checkpoint(lambda t: t * t * t, b, use_reentrant=False, context_fn=contexts).sum().backward()
+print(b.grad)
+@torch.compile(fullgraph=True)
+def g(x):
+    return x if torch.cuda.is_available() and torch.cuda.device_count() > 99 else x + 1
+print(g(torch.ones(2)))
+from torch._dynamo.testing import EagerAndRecordGraphs
+record = EagerAndRecordGraphs()
+print(torch.compile(lambda x: x.sin() * 0 + 1, backend=record)(torch.ones(1)), len(record.graphs))
+"""
+    r = run("-m", "taper", "-c", code)
+    assert r.returncode == 0, r.stderr
+    assert r.stdout.splitlines() == ["True True False", "0.5", "1.0 tensor([2., 2.])", "Tag.pointwise True True 3", "[[[[5, 7], [13, 15]]]]", "tensor([3., 3., 3.])",
+                                     "tensor([2., 2.])", "tensor([1.]) 1"], r.stdout
+
+
 def test_code_and_module():
     r = run("-m", "taper", "-c", "import torch, sys; print(torch.float64, sys.argv)", "x")
     assert r.stdout == "torch.float64 ['-c', 'x']\n", r.stdout + r.stderr

@@ -53,6 +53,26 @@ def collect_results(model, prediction, loss, example_inputs):
     return results
 
 
+class EagerAndRecordGraphs:
+    """A backend that keeps the graphs it is given and runs them as they are."""
+    _then = "eager"
+
+    def __init__(self):
+        self.graphs, self.example_inputs = [], []
+
+    def __call__(self, gm, example_inputs):
+        from . import lookup_backend
+        self.graphs.append(gm)
+        self.example_inputs.append(example_inputs)
+        return gm.forward if self._then == "eager" else lookup_backend(self._then)(gm, example_inputs)
+
+
+def normalize_gm(code):
+    """The text of a graph module without empty lines and comments."""
+    lines = [line.split("#")[0].rstrip() for line in code.splitlines()]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
 def rand_strided(size, stride, dtype=None, device="cpu", extra_size=0):
     """A random tensor with these strides."""
     import taper
@@ -66,4 +86,7 @@ def __getattr__(name):
     if name in ("CompileCounter", "CompileCounterWithBackend", "TestCase", "same"):
         from ..testing import compiled
         return getattr(compiled, name)
+    if name == "reset":
+        from . import reset
+        return reset
     raise AttributeError(f"module 'taper._dynamo.testing' has no attribute '{name}'")

@@ -19,6 +19,27 @@ def is_exporting():
     return False
 
 
+def nested_compile_region(fn=None):
+    """Decorates a function that is called many times in a compiled one: a hint, for equal kernels are compiled once anyway.
+
+    >>> block = taper.compiler.nested_compile_region(lambda x: x.sin() + 1)
+    >>> taper.compile(lambda x: block(block(x)), fullgraph=True)(taper.zeros(1))
+    tensor([1.8415])
+    """
+    return nested_compile_region if fn is None else fn
+
+
+def wrap_numpy(fn):
+    """A function of NumPy arrays as one of tensors; compiled, its calls of NumPy are operators of the graph.
+
+    >>> import numpy as np
+    >>> taper.compiler.wrap_numpy(lambda a: np.sum(a * 2))(taper.ones(3))
+    tensor(6.)
+    """
+    from .. import _numpy
+    return _numpy.wrapped(fn)
+
+
 def cudagraph_mark_step_begin():
     """A new iteration begins. Results of the last one stay valid here, so nothing is to be done.
 

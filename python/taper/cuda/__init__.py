@@ -36,6 +36,10 @@ def init():
     _used = True
 
 
+for _n in ("_cuda_is_available", "_cuda_device_count"):  # one answer for a process
+    _C._capture_role(getattr(_C, _n), "native")
+
+
 def is_available():
     return _C._cuda_is_available()
 

@@ -1,8 +1,12 @@
 """Autocast for a GPU, by the old names: without one it says so once and changes nothing."""
-from .. import _C
-from ..amp import GradScaler as _GradScaler, autocast as _autocast
+import functools as _functools
 
-__all__ = ["GradScaler", "autocast"]
+from .. import _C
+from ..amp import GradScaler as _GradScaler, autocast as _autocast, custom_bwd as _custom_bwd, custom_fwd as _custom_fwd
+
+__all__ = ["GradScaler", "autocast", "custom_fwd", "custom_bwd"]
+custom_fwd = _functools.partial(_custom_fwd, device_type="cuda")
+custom_bwd = _functools.partial(_custom_bwd, device_type="cuda")
 
 
 class autocast(_autocast):

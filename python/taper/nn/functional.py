@@ -531,6 +531,19 @@ def affine_grid(theta, size, align_corners=None):
 
 
 # --- convolution and pooling ------------------------------------------------------------------------------------------
+def _with_indices(pool):
+    def f(input, *args, **kwargs):
+        return pool(input, *args, **{**kwargs, "return_indices": True})
+    f.__name__ = f.__qualname__ = pool.__name__ + "_with_indices"
+    n = 2 ** int(pool.__name__[-2])
+    f.__doc__ = f"""{pool.__name__}() with return_indices=True.
+
+    >>> F.{f.__name__}(taper.arange({n}.0).view(1, 1{", 2" * int(pool.__name__[-2])}), {1 if "adaptive" in pool.__name__ else 2})[1].flatten()
+    tensor([{n - 1}])
+    """
+    return f
+
+
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
     """Maxima of windows of kernel_size elements.
 
@@ -1300,3 +1313,7 @@ def _writing(name):
 for _n in ("relu", "elu", "celu", "selu", "hardtanh", "leaky_relu", "rrelu", "threshold"):
     globals()[_n + "_"] = _writing(_n)
 del _n
+
+
+(max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices, adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices,
+ adaptive_max_pool3d_with_indices) = map(_with_indices, (max_pool1d, max_pool2d, max_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d))

@@ -1,5 +1,7 @@
 """Trade compute for memory: run a function again in the backward pass instead of keeping its intermediates."""
 import contextlib
+import enum
+import warnings
 
 import taper
 
@@ -35,6 +37,42 @@ class _Checkpoint(taper.autograd.Function):
             raise RuntimeError("none of output has requires_grad=True, this checkpoint() is not necessary")
         taper.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
         return (None, None, None) + tuple(a.grad if isinstance(a, taper.Tensor) else None for a in args)
+
+
+CheckpointFunction = _Checkpoint
+
+
+class CheckpointPolicy(enum.Enum):
+    """What a policy says of an operator's result."""
+    MUST_SAVE, PREFER_SAVE, MUST_RECOMPUTE, PREFER_RECOMPUTE, MUST_CPU_OFFLOAD = range(5)
+
+
+class SelectiveCheckpointContext:
+    """What a policy is told: is this the second run of the function?"""
+
+    def __init__(self, *, is_recompute):
+        self.is_recompute = is_recompute
+
+
+def create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mutation=False):
+    """For context_fn= of checkpoint(). Everything is computed again whatever the policy says: values are the same, memory is the least."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+def noop_context_fn():
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+def detach_variable(inputs):
+    """The tensors of a tuple, detached, with their requires_grad."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+    return tuple(t.detach().requires_grad_(t.requires_grad) if isinstance(t, taper.Tensor) else t for t in inputs)
+
+
+def check_backward_validity(inputs):
+    if not any(t.requires_grad for t in inputs if isinstance(t, taper.Tensor)):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None")
 
 
 def get_device_states(*args):

@@ -6,5 +6,5 @@ from .linear import *  # noqa: F401,F403
 from .loss import *  # noqa: F401,F403
 from .module import Module
 from .norm import *  # noqa: F401,F403
-from .rnn import GRU, RNN, GRUCell, LSTM, LSTMCell, RNNBase, RNNCell
+from .rnn import GRU, RNN, GRUCell, LSTM, LSTMCell, RNNBase, RNNCell, RNNCellBase
 from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer

@@ -237,6 +237,12 @@ class LSTM(RNNBase):
 
 
 class _CellBase(Module):
+    """What the cells have in common.
+
+    >>> isinstance(nn.GRUCell(2, 3), nn.RNNCellBase)
+    True
+    """
+
     def __init__(self, input_size, hidden_size, bias, chunks, device=None, dtype=None):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
@@ -260,6 +266,9 @@ class _CellBase(Module):
 
     def _gates(self, x, h):
         return F.linear(x, self.weight_ih, self.bias_ih), F.linear(h, self.weight_hh, self.bias_hh)
+
+
+RNNCellBase = _CellBase
 
 
 class RNNCell(_CellBase):

@@ -28,6 +28,12 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
 
 
 @taper.no_grad()
+def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """The old name of clip_grad_norm_."""
+    warnings.warn("torch.nn.utils.clip_grad_norm is now deprecated in favor of torch.nn.utils.clip_grad_norm_.", FutureWarning, stacklevel=2)
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+
+
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """Scale all gradients so that their joint norm is at most max_norm; returns the norm before."""
     params = [parameters] if isinstance(parameters, taper.Tensor) else list(parameters)
