@@ -731,6 +731,10 @@ static PyObject *slot_call(trace *t, PyObject *f, PyTypeObject *owner, const cha
         return t_native(t, f, args, nargs, kw);
     bool derived = t_base(Py_TYPE(self)) != NULL;
     if (t_safe_type(Py_TYPE(self)) || PyTuple_Check(self) || derived) {
+        if (py_is_tensor(self) && !strcmp(name, "__getitem__") && nargs == 2 && !t_type_func(self, name))
+            return t_subscr(t, self, args[1]);
+        if (py_is_tensor(self) && !strcmp(name, "__setitem__") && nargs == 3)
+            return t_setitem_base(t, self, args[1], args[2]) < 0 ? NULL : Py_NewRef(Py_None);
         if (py_is_tensor(self))
             return t_native(t, f, args, nargs, kw);
         if (!strcmp(name, "__init__"))

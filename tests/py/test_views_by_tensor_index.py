@@ -61,8 +61,37 @@ def last_of_them(x, i):
     return v * 1
 
 
+def added_in_place(x, i):
+    x[i] += 1
+    x[..., i] *= 2
+    x[i, i] -= 3
+    return x * 1
+
+
+def added_in_place_here(x, i):
+    y = x * 2
+    y[i] += x[i]
+    v = y[i]
+    v += 1
+    y[i] = v
+    return y, v * 1
+
+
+def copied_within(x, i):
+    x[i] = x[0]
+    x[:, i] = x[i] * 2
+    return x * 1
+
+
+def stored_elsewhere(x, i):
+    v = x[i]
+    v += 1
+    x[0] = v
+    return x * 1
+
+
 def test_writes_beside_an_index():
-    for f in (write_to_result, write_to_source, write_to_column, write_to_view_of_result, write_to_other_result, source_made_here, returned, over_break, last_of_them):
+    for f in (added_in_place, added_in_place_here, copied_within, stored_elsewhere, write_to_result, write_to_source, write_to_column, write_to_view_of_result, write_to_other_result, source_made_here, returned, over_break, last_of_them):
         for dynamic in (None, True):
             check(f, rows, dynamic=dynamic)
 
@@ -102,7 +131,7 @@ def test_reading_alone_breaks_nothing():
         return (x * 2)[i]
     for f in (lookup, written_before, written_after_use):
         check(f, rows)
-    for f in (lookup, written_before, written_after_use, source_dies):
+    for f in (lookup, written_before, written_after_use, source_dies, added_in_place, added_in_place_here, copied_within):
         assert graphs(f, *rows()) == 1, f.__name__
 
 
