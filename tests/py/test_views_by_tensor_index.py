@@ -1,4 +1,6 @@
 """x[i] of a 0-dim tensor i is a view of x in eager code. A graph has a value there: it ends where the difference would be seen."""
+import operator
+
 import taper
 import taper._dynamo
 from same_results import check
@@ -90,8 +92,17 @@ def stored_elsewhere(x, i):
     return x * 1
 
 
+def by_functions(x, i):
+    operator.getitem(x, i).add_(1)
+    x.__getitem__(i).mul_(2)
+    operator.itemgetter(i)(x).sub_(1)
+    operator.setitem(x, i, x[0] + x[i])
+    x.__setitem__((slice(None), i), x[0])
+    return x * 1
+
+
 def test_writes_beside_an_index():
-    for f in (added_in_place, added_in_place_here, copied_within, stored_elsewhere, write_to_result, write_to_source, write_to_column, write_to_view_of_result, write_to_other_result, source_made_here, returned, over_break, last_of_them):
+    for f in (by_functions, added_in_place, added_in_place_here, copied_within, stored_elsewhere, write_to_result, write_to_source, write_to_column, write_to_view_of_result, write_to_other_result, source_made_here, returned, over_break, last_of_them):
         for dynamic in (None, True):
             check(f, rows, dynamic=dynamic)
 

@@ -169,7 +169,7 @@ def saved_values(d, a, b, text):
     if CHANGED.search(text) and crossing(a, b):
         return d["kind"] == "exception" or d["kind"] == "value" and re.search(r"\.(grads|first|second)\.|\.grad$", d["at"]) is not None
     return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and (
-        d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
+        d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".second." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
 
 
 @reason("An index that hooks have changed is out of bounds: which one is named first depends on the kernel.")
