@@ -1610,15 +1610,20 @@ static bool picks_one(PyObject *k)
     return i && i->ndim == 0 && i->dt != DT_bool && i->dt != DT_u8 && dtype_is_exact((dtype)i->dt);
 }
 
-/* Are two indices the same objects? */
-static bool same_key(PyObject *a, PyObject *b)
+static bool is_written(trace *t, PyObject *o)
 {
-    if (a == b)
-        return true;
-    if (!a || !PyTuple_Check(a) || !PyTuple_Check(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b))
+    uint64_t at = py_is_tensor(o) ? (uint64_t)(uintptr_t)py_tensor(o)->storage : 0;
+    return at && (map_geti(&t->counted, at) || map_geti(&t->by_data, at));
+}
+/* Are two indices the same objects, and none a tensor that was written? */
+static bool same_key(trace *t, PyObject *a, PyObject *b)
+{
+    if (!a || !PyTuple_Check(a))
+        return a == b && a && !is_written(t, a);
+    if (!PyTuple_Check(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b))
         return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); i++)
-        if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i))
+        if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i) || is_written(t, PyTuple_GET_ITEM(a, i)))
             return false;
     return true;
 }
@@ -1648,7 +1653,7 @@ static int store_at(trace *t, PyObject *x, PyObject *k, PyObject *v)
     const tp_storage *of = py_tensor(x)->storage, *to = py_is_tensor(v) ? py_tensor(v)->storage : NULL;
     picked *back = NULL;
     for (size_t i = 0; i < t->picks.n; i++)
-        if (t->picks.at[i].of == of && t->picks.at[i].to == to && same_key(t->picks.at[i].key, k))
+        if (t->picks.at[i].of == of && t->picks.at[i].to == to && same_key(t, t->picks.at[i].key, k))
             back = &t->picks.at[i];
     if (back)
         back->of_stale = false;

@@ -92,6 +92,15 @@ def stored_elsewhere(x, i):
     return x * 1
 
 
+def index_moves(x, i):
+    j = i * 1
+    v = x[j]
+    v += 1
+    j.sub_(1)
+    x[j] = v
+    return x * 1
+
+
 def by_functions(x, i):
     operator.getitem(x, i).add_(1)
     x.__getitem__(i).mul_(2)
@@ -102,7 +111,7 @@ def by_functions(x, i):
 
 
 def test_writes_beside_an_index():
-    for f in (by_functions, added_in_place, added_in_place_here, copied_within, stored_elsewhere, write_to_result, write_to_source, write_to_column, write_to_view_of_result, write_to_other_result, source_made_here, returned, over_break, last_of_them):
+    for f in (by_functions, index_moves, added_in_place, added_in_place_here, copied_within, stored_elsewhere, write_to_result, write_to_source, write_to_column, write_to_view_of_result, write_to_other_result, source_made_here, returned, over_break, last_of_them):
         for dynamic in (None, True):
             check(f, rows, dynamic=dynamic)
 
