@@ -31,7 +31,7 @@ bool shape_cat(op_call *c)
         dtype_join_add(&j, (dtype)t->dt, t->ndim, false);
         if (!skipped(t) && !first) {
             first = t;
-            f = tensor_stride_order(t);
+            f = tensor_suggest_memfmt(t);
         }
     }
     dtype dt = dtype_join_result(&j);
@@ -53,7 +53,7 @@ bool shape_cat(op_call *c)
                                "size %s for tensor number %d in the list.",
                                d, size_str(&a, first->size[k]), size_str(&b, t->size[k]), i);
         sum = sym_add(sum, t->size[d]);
-        if (tensor_stride_order(t) != f)
+        if (tensor_suggest_memfmt(t) != f)
             f = MF_contiguous;
     }
     memcpy(size, first->size, sizeof(symint) * first->ndim);

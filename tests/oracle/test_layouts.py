@@ -10,7 +10,7 @@ OPS = {"neg": lambda m, f, a, b: -a, "scaled": lambda m, f, a, b: a * 2, "from o
        "lerp": lambda m, f, a, b: m.lerp(a, b, 0.5), "convert": lambda m, f, a, b: a.double(), "clone": lambda m, f, a, b: a.clone(), "like": lambda m, f, a, b: m.empty_like(a), "flip": lambda m, f, a, b: a.flip(0),
        "masked": lambda m, f, a, b: a.masked_fill(b > 0, 1), "floor": lambda m, f, a, b: a // 2, "0-d": lambda m, f, a, b: a * m.tensor(2.), "gelu": lambda m, f, a, b: f.gelu(a), "silu": lambda m, f, a, b: f.silu(a),
        "alpha": lambda m, f, a, b: m.add(a, 1, alpha=2), "softmax": lambda m, f, a, b: a.softmax(0), "cumsum": lambda m, f, a, b: a.cumsum(0), "numbers": lambda m, f, a, b: m.nan_to_num(a),
-       "roll": lambda m, f, a, b: a.roll(1), "sort": lambda m, f, a, b: a.sort(0)[0], "tril": lambda m, f, a, b: a.tril(), "spread": lambda m, f, a, b: a.expand(2, *a.shape) * 2, "cat": lambda m, f, a, b: m.cat([a, a], 1), "cat of two": lambda m, f, a, b: m.cat([a, b], -1), "complex": lambda m, f, a, b: m.complex(a, a), "polar": lambda m, f, a, b: m.polar(a, a), "two tensors": lambda m, f, a, b: m.maximum(a, b)}
+       "roll": lambda m, f, a, b: a.roll(1), "sort": lambda m, f, a, b: a.sort(0)[0], "tril": lambda m, f, a, b: a.tril(), "spread": lambda m, f, a, b: a.expand(2, *a.shape) * 2, "complex": lambda m, f, a, b: m.complex(a, a), "polar": lambda m, f, a, b: m.polar(a, a), "two tensors": lambda m, f, a, b: m.maximum(a, b)}
 
 
 def layout(rng, size=None):
