@@ -106,10 +106,10 @@ static bool picks_differ(trace *t, const op_row *row, const tp_val *arg, bool wr
             const tp_tensor *x = arg[i].kind == VAL_tensors ? arg[i].ts[k] : arg[i].t;
             differ |= x && t_pick_is_stale(t, x->storage);
         }
-    if (!differ && writes && arg[0].kind == VAL_tensor)
-        differ = t_pick_written(t, arg[0].t->storage);
     if (differ)
         t_pick_seen(t);
+    else if (writes && arg[0].kind == VAL_tensor)
+        t_pick_written(t, arg[0].t->storage);
     return differ;
 }
 static bool record(void *data, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
@@ -205,6 +205,8 @@ static void attempt_end(attempt *a)
     map_free(&t->by_data);
     map_free(&t->counted);
     map_free(&t->kept);
+    for (size_t i = 0; i < t->picks.n; i++)
+        Py_DECREF(t->picks.at[i].key);
     vec_free(&t->picks);
     vec_free(&t->keys);
     Py_CLEAR(t->params_seen);

@@ -895,6 +895,12 @@ static bool is_storage_of(const trace *t, const tp_storage *s) /* of an input, o
 /* Does x[i] of a tensor i leave the graph, and x as well? Under fullgraph it is a value of its own, as PyTorch has it. */
 static bool pick_escapes(trace *t)
 {
+    for (size_t i = 0; i < t->picks.n; i++)
+        if (t->picks.at[i].of_stale &&
+            is_storage_of(t, t->picks.at[i].of)) { /* a write that did not reach x */
+            t_pick_seen(t);
+            return true;
+        }
     for (size_t i = 0; t->picks.n && i < t->outs.n; i++) {
         const tp_storage *s = py_is_tensor(t->outs.at[i]) ? py_tensor(t->outs.at[i])->storage : NULL;
         bool seen = s && t_pick_is_stale(t, s);

@@ -31,6 +31,7 @@ typedef struct tobj {
 
 /* x[i] of a 0-dim tensor i: storages of x and of the result, and which of them a write to the other has left behind. */
 typedef struct picked {
+    PyObject *key; /* owned */
     const tp_storage *of, *to;
     bool of_stale, to_stale;
 } picked;
@@ -147,11 +148,9 @@ PyObject *t_next(trace *t, PyObject *it, bool *done); /* NULL and *done: exhaust
 PyObject *t_list_of(trace *t, PyObject *o);           /* any iterable -> list; new */
 PyObject *t_subscr(trace *t, PyObject *o, PyObject *k);
 /* x[i] of a 0-dim tensor i is a view of x in eager code, and a value of its own in the graph. */
-bool t_pick_written(
-    trace *t, const tp_storage *s); /* x or x[i] is written; true: who knows only x outside must see it */
+void t_pick_written(trace *t, const tp_storage *s); /* x or x[i] is written */
 bool t_pick_is_stale(const trace *t, const tp_storage *s);
-void t_pick_seen(
-    trace *t); /* the difference is seen: tracing starts again, and ends the graph at the index */
+void t_pick_seen(trace *t); /* the difference is: tracing starts again, and ends the graph at the index */
 int t_setitem(trace *t, PyObject *o, PyObject *k, PyObject *v); /* v NULL: delete */
 PyObject *t_global(trace *t, frame *f, PyObject *name);
 int t_setglobal(trace *t, frame *f, PyObject *name, PyObject *v);

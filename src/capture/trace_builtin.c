@@ -785,6 +785,18 @@ static PyObject *run_pure(trace *t, PyObject *f, PyObject *const *args, Py_ssize
 }
 BUILTIN(pure) { return run_pure(t, f, args, nargs, kw, false); }
 BUILTIN(native) { return run_pure(t, f, args, nargs, kw, true); }
+BUILTIN(subscript)
+{
+    /* of tensors as the statement does it; 's': stores */
+    PyObject *o = t_real(t, args[0]);
+    if (!o)
+        return NULL;
+    if (!py_is_tensor(o))
+        return run_pure(t, f, args, nargs, kw, true);
+    if (b->how != 's')
+        return t_subscr(t, o, args[1]);
+    return t_setitem(t, o, args[1], args[2]) < 0 ? NULL : Py_NewRef(Py_None);
+}
 BUILTIN(size_math)
 {
     PyObject *o = nargs == 1 ? t_real(t, args[0]) : NULL, *r;

@@ -731,6 +731,10 @@ static PyObject *slot_call(trace *t, PyObject *f, PyTypeObject *owner, const cha
         return t_native(t, f, args, nargs, kw);
     bool derived = t_base(Py_TYPE(self)) != NULL;
     if (t_safe_type(Py_TYPE(self)) || PyTuple_Check(self) || derived) {
+        if (py_is_tensor(self) && !strcmp(name, "__getitem__") && nargs == 2 && !t_type_func(self, name))
+            return t_subscr(t, self, args[1]);
+        if (py_is_tensor(self) && !strcmp(name, "__setitem__") && nargs == 3)
+            return t_setitem_base(t, self, args[1], args[2]) < 0 ? NULL : Py_NewRef(Py_None);
         if (py_is_tensor(self))
             return t_native(t, f, args, nargs, kw);
         if (!strcmp(name, "__init__"))
@@ -1366,6 +1370,19 @@ static PyObject *call_getter(trace *t, PyObject *f, PyObject *const *args, Py_ss
             return NULL;
         if (!t_safe_type(Py_TYPE(a)))
             return t_break(t, BRK_call_builtin, "%s of a %s", Py_TYPE(f)->tp_name, Py_TYPE(a)->tp_name);
+    }
+    PyObject *a = nargs ? t_real(t, args[0]) : NULL;
+    if (a && py_is_tensor(a) &&
+        !strcmp(Py_TYPE(f)->tp_name, "operator.itemgetter")) { /* perhaps by a tensor: a view */
+        PyObject *made = PyObject_CallMethod(f, "__reduce__", NULL),
+                 *keys = made ? PyTuple_GetItem(made, 1) : NULL;
+        bool picks = false;
+        for (Py_ssize_t i = 0; keys && i < PyTuple_GET_SIZE(keys); i++)
+            picks |= !PyLong_CheckExact(PyTuple_GET_ITEM(keys, i)) &&
+                     !PySlice_Check(PyTuple_GET_ITEM(keys, i));
+        Py_XDECREF(made);
+        if (picks)
+            return t_break(t, BRK_call_builtin, "operator.itemgetter of a tensor, by what is no number");
     }
     return t_native(t, f, args, nargs, kw);
 }

@@ -1610,13 +1610,31 @@ static bool picks_one(PyObject *k)
     return i && i->ndim == 0 && i->dt != DT_bool && i->dt != DT_u8 && dtype_is_exact((dtype)i->dt);
 }
 
+static bool is_written(trace *t, PyObject *o)
+{
+    uint64_t at = py_is_tensor(o) ? (uint64_t)(uintptr_t)py_tensor(o)->storage : 0;
+    return at && (map_geti(&t->counted, at) || map_geti(&t->by_data, at));
+}
+/* Are two indices the same objects, and none a tensor that was written? */
+static bool same_key(trace *t, PyObject *a, PyObject *b)
+{
+    if (!a || !PyTuple_Check(a))
+        return a == b && a && !is_written(t, a);
+    if (!PyTuple_Check(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b))
+        return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); i++)
+        if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i) || is_written(t, PyTuple_GET_ITEM(a, i)))
+            return false;
+    return true;
+}
+
 void t_pick_seen(trace *t)
 {
     t->e->r->no_picks = t->again = true;
     t_break(t, BRK_item, "a write beside x[i] of a tensor i: tracing again");
 }
 
-bool t_pick_written(trace *t, const tp_storage *s)
+void t_pick_written(trace *t, const tp_storage *s)
 {
     const tp_storage *of = s;
     for (size_t i = 0; i < t->picks.n; i++)
@@ -1627,12 +1645,25 @@ bool t_pick_written(trace *t, const tp_storage *s)
     for (size_t i = 0; i < t->picks.n; i++)
         if (t->picks.at[i].of == of && t->picks.at[i].to != s)
             t->picks.at[i].to_stale = true;
-    for (size_t i = 0; of != s && i < t->g->inputs.n; i++) {
-        const tp_tensor *x = ir_type(t->g->inputs.at[i]);
-        if (x && x->storage == of)
-            return true;
-    }
-    return false;
+}
+
+/* x[i] = v with a tensor i. The end of x[i] += 1: x no longer lags behind, nor does v. */
+static int store_at(trace *t, PyObject *x, PyObject *k, PyObject *v)
+{
+    const tp_storage *of = py_tensor(x)->storage, *to = py_is_tensor(v) ? py_tensor(v)->storage : NULL;
+    picked *back = NULL;
+    for (size_t i = 0; i < t->picks.n; i++)
+        if (t->picks.at[i].of == of && t->picks.at[i].to == to && same_key(t, t->picks.at[i].key, k))
+            back = &t->picks.at[i];
+    if (back)
+        back->of_stale = false;
+    PyObject *own = to == of ? PyObject_CallMethod(v, "clone", NULL)
+                             : Py_NewRef(v); /* a copy within x, in eager code */
+    int rc = own ? PyObject_SetItem(x, k, own) : -1;
+    Py_XDECREF(own);
+    if (back)
+        back->to_stale = false;
+    return rc;
 }
 
 bool t_pick_is_stale(const trace *t, const tp_storage *s)
@@ -1653,7 +1684,8 @@ static PyObject *pick(trace *t, PyObject *x, PyObject *k)
                        "x[i] of a tensor i, which is a view of x where it is written or kept beside x");
     PyObject *r = PyObject_GetItem(x, k);
     if (one && r && py_is_tensor(r) && py_tensor(r)->storage != py_tensor(x)->storage) {
-        vec_push(&t->picks, ((picked){ .of = py_tensor(x)->storage, .to = py_tensor(r)->storage }));
+        vec_push(&t->picks,
+                 ((picked){ .key = Py_NewRef(k), .of = py_tensor(x)->storage, .to = py_tensor(r)->storage }));
     }
     return r;
 }
@@ -1766,7 +1798,9 @@ int t_setitem_base(trace *t, PyObject *o, PyObject *k, PyObject *v)
             return -1;
         }
     }
-    int rc = v ? PyObject_SetItem(o, k, v) : PyObject_DelItem(o, k);
+    int rc = v && py_is_tensor(o) && picks_one(k) ? store_at(t, o, k, v)
+             : v                                  ? PyObject_SetItem(o, k, v)
+                                                  : PyObject_DelItem(o, k);
     Py_XDECREF(items);
     if (rc < 0)
         t_fake_failed(t, "item assignment that needs a tensor's value");

@@ -155,6 +155,11 @@ static tp_tensor *pair(bld *b, tp_tensor *re, tp_tensor *im)
         im = b_op(b, permute, vT(im), vIs(order, nd));
     }
     tp_tensor *s = b_op(b, stack, vTs(((tp_tensor *[]){ re, im }), 2), vI(-1));
+    symint row[TP_MAX_DIMS];
+    if (s)
+        shape_contiguous_strides(s->ndim, s->size, row);
+    if (s && memcmp(row, s->stride, sizeof *row * (size_t)s->ndim)) /* pairs lie side by side */
+        s = b_op(b, clone, vT(s), vMF(MF_contiguous));
     s = b_op(b, view_as_complex, vT(s));
     return turned ? b_op(b, permute, vT(s), vIs(back, nd)) : s;
 }

@@ -387,7 +387,7 @@ bool shape_index_select(op_call *c)
         return err_set(c->err, ERR_runtime,
                        "index_select(): Index to scalar can have only 1 value, got %lld value(s)",
                        (long long)ix->numel);
-    if (t->ndim && t->size[d] == 0 && sym_gt(ix->numel, 0))
+    if (t->ndim > 1 && t->size[d] == 0 && sym_gt(ix->numel, 0))
         return err_set(c->err, ERR_runtime, "index_select(): self indexing axis dim should be positive");
     memcpy(size, t->size, sizeof(symint) * t->ndim);
     if (t->ndim)

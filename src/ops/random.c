@@ -302,7 +302,10 @@ static bool in_order(const tp_tensor *t)
         return true;
     shape_pointwise_strides(t->ndim, t->size, 1, (tp_tensor *[]){ (tp_tensor *)t }, dense);
     shape_contiguous_strides(t->ndim, t->size, row);
-    return !memcmp(dense, row, sizeof *row * (size_t)t->ndim);
+    for (int d = 0; d < t->ndim; d++)
+        if (t->size[d] > 1 && dense[d] != row[d])
+            return false;
+    return true;
 }
 
 /* Whether compiled code would draw this by its counter (aot/draws.c): into a value of its own, which is then copied. */
@@ -593,6 +596,11 @@ bool shape_bernoulli_(op_call *c)
     if (!p && !(ARG_F(1) >= 0 && ARG_F(1) <= 1))
         return err_set(c->err, ERR_runtime, "bernoulli_ expects p to be in [0, 1], but got p=%g", ARG_F(1));
     return (!p || shape_fits(t, p, c->err)) && drawn(c);
+}
+bool shape_bernoulli(op_call *c) /* contiguous, whatever the probabilities' layout */
+{
+    const tp_tensor *t = arg_t(c, 0);
+    return out_new(c, (dtype)t->dt, t->ndim, t->size) != NULL;
 }
 bool eager_bernoulli_(op_call *c) { return bern(c, target(c), &c->arg[1]); }
 bool eager_bernoulli(op_call *c)

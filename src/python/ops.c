@@ -904,7 +904,8 @@ static bool write_one(const op_row *r, PyObject *dst, tp_tensor *s, tp_err *err)
         return err_set(err, ERR_runtime, "Expected out tensor to have dtype %s, but got %s instead",
                        dtype_name((dtype)s->dt), dtype_name((dtype)d->dt));
     if (s == d) { /* the kernel wrote there itself */
-        tensor_bump(d);
+        if (!(d->spare & AGF_data))
+            tensor_bump(d);
         return true;
     }
     if ((dtype_is_float((dtype)s->dt) && !dtype_is_float((dtype)d->dt)) ||

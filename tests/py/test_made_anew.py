@@ -78,3 +78,10 @@ def test_indices_of_nothing():
             assert text in str(e)
         else:
             raise AssertionError(text)
+
+
+def test_writes_to_data_do_not_count():
+    for f in (lambda x: x.data.add_(1), lambda x: taper.sin(x.data, out=x.data), lambda x: taper.add(x, 1, out=x.data)):
+        x = taper.ones(2)
+        f(x)
+        assert x._version == 0 and x.tolist() != [1.0, 1.0]

@@ -1,4 +1,6 @@
 """x[i] of a 0-dim tensor i is a view of x in eager code. A graph has a value there: it ends where the difference would be seen."""
+import operator
+
 import taper
 import taper._dynamo
 from same_results import check
@@ -61,8 +63,55 @@ def last_of_them(x, i):
     return v * 1
 
 
+def added_in_place(x, i):
+    x[i] += 1
+    x[..., i] *= 2
+    x[i, i] -= 3
+    return x * 1
+
+
+def added_in_place_here(x, i):
+    y = x * 2
+    y[i] += x[i]
+    v = y[i]
+    v += 1
+    y[i] = v
+    return y, v * 1
+
+
+def copied_within(x, i):
+    x[i] = x[0]
+    x[:, i] = x[i] * 2
+    return x * 1
+
+
+def stored_elsewhere(x, i):
+    v = x[i]
+    v += 1
+    x[0] = v
+    return x * 1
+
+
+def index_moves(x, i):
+    j = i * 1
+    v = x[j]
+    v += 1
+    j.sub_(1)
+    x[j] = v
+    return x * 1
+
+
+def by_functions(x, i):
+    operator.getitem(x, i).add_(1)
+    x.__getitem__(i).mul_(2)
+    operator.itemgetter(i)(x).sub_(1)
+    operator.setitem(x, i, x[0] + x[i])
+    x.__setitem__((slice(None), i), x[0])
+    return x * 1
+
+
 def test_writes_beside_an_index():
-    for f in (write_to_result, write_to_source, write_to_column, write_to_view_of_result, write_to_other_result, source_made_here, returned, over_break, last_of_them):
+    for f in (by_functions, index_moves, added_in_place, added_in_place_here, copied_within, stored_elsewhere, write_to_result, write_to_source, write_to_column, write_to_view_of_result, write_to_other_result, source_made_here, returned, over_break, last_of_them):
         for dynamic in (None, True):
             check(f, rows, dynamic=dynamic)
 
@@ -102,7 +151,7 @@ def test_reading_alone_breaks_nothing():
         return (x * 2)[i]
     for f in (lookup, written_before, written_after_use):
         check(f, rows)
-    for f in (lookup, written_before, written_after_use, source_dies):
+    for f in (lookup, written_before, written_after_use, source_dies, added_in_place, added_in_place_here, copied_within):
         assert graphs(f, *rows()) == 1, f.__name__
 
 

@@ -81,6 +81,25 @@ LINES = (  # statements of plain Python around tensors
     ("{v} = [{n}, {w}][int(({e} > 0).any())]",), ("{v} = {n} if {e}.dim() and {e}.max() > 1 else -{n}",) , ("LOG.append(({e} > 0).tolist())", "{v} = {n}"), ("LOG.append({w} is {n} or {w} is not None)", "{v} = {n}"), ("LOG.append(torch.equal({n}, {n}))", "{v} = {n}"), ("LOG.append(torch.allclose({n}, {n}))", "{v} = {n}"),
     ("LOG.append({n}.shape == torch.Size([{k}]))", "{v} = {n}"), ("LOG.append({n}.shape[:1] + (1,))", "{v} = {n}"), ("LOG.append(({n}.shape, len({n}.shape)) == (({k},), 1))", "{v} = {n}"), ("LOG.append(torch.Size([2, *{n}.shape]).numel())", "{v} = {n}"), ("LOG.append(torch.promote_types({n}.dtype, torch.int32))", "{v} = {n}"),
     ("LOG.append(torch.result_type({n}, {x}))", "{v} = {n}"), ("LOG.append(torch.finfo({n}.dtype).bits)", "{v} = {n}"), ("LOG.append(torch.get_default_dtype())", "{v} = {n}"), ("LOG.append(callable({n}.sin))", "{v} = {n}"), ("LOG.append({n}.__class__.__name__)", "{v} = {n}"), ("LOG.append(hasattr({n}, 'nope'))", "{v} = {n}"),
+    # an index that is a tensor, a view in eager code; attributes where Python keeps them; what is made at every call
+    ("{v} = {n} * 1", "{v}[torch.tensor(0)].mul_(2)"), ("{v} = {n} * 1", "p1 = {v}[torch.tensor(-1)]", "{v}.add_(1)", "LOG.append(p1 * 1)"), ("p1 = {e}.argmax()", "{v} = {n}.reshape(-1)[p1 * 0] * 2"), ("{v} = {n} * 1", "{v}[..., torch.tensor(0)] += 1"),
+    ("{n}.note = {k}", "LOG.append({n}.__dict__.get('note'))", "{v} = {n} * 1"), ("{v} = {n} * 1", "{v}.mark = {k}", "LOG.append(sorted(vars({v})))"), ("{v} = {n}.new_tensor([{x}, 1.0])", "{v}.add_(1)"), ("{v} = {n} + {n}.new_tensor({x}).mul_(2)",),
+    # layouts: strides that are asked for, windows over a base that is written, results that keep gaps
+    ("{v} = torch.empty_strided((2, 2), (1, 1)).fill_({x})", "{v}[0] += 1"), ("{v} = torch.empty_strided({n}.shape, {n}.stride()).fill_({x})", "{v}[:1].mul_(2)"), ("{v} = {n}.new_empty_strided((2, 3), (7, 2)).zero_()", "LOG.append({v}.stride())"),
+    ("p2 = {n}.clone().reshape(-1)", "p1 = p2.unfold(0, 2, 1)", "p2[:1] = {x}", "{v} = p1 * 1"), ("p2 = {n}.clone()", "p2 += p2", "{v} = torch.select_scatter(p2, p2[0] * 2, 0, 0)"), ("p2 = torch.complex({n}.float(), {n}.float())", "{v} = p2.real * 1"),
+    ("{v} = {n}.clone()", "{v}.unbind(0)[0].mul_(2)", "{v}.chunk(2)[0].add_(1)", "LOG.append({v}.sum().detach() > 1e6)"), ("with torch.inference_mode():", "    p1 = {e}.nonzero()", "LOG.append(p1.is_inference())", "{v} = {n}"), ("{v} = torch._foreach_add([{n}, {w}], 1)[0]",),
+    ("p1 = [{n}.clone(), {w}.clone()]", "torch._foreach_mul_(p1, 2)", "{v} = p1[1]"),
+    # the standard library's containers and Python's protocols
+    ("od = collections.OrderedDict(a={n}, b={w})", "od.move_to_end('a')", "{v} = od.popitem()[1]", "LOG.append(list(od))"), ("dq = collections.deque([{n}, {w}], maxlen=2)", "dq.append({n} * 2)", "dq.rotate(1)", "{v} = dq.popleft()"),
+    ("ct = collections.Counter('abca')", "ct['b'] += {k}", "LOG.append(ct.most_common(2))", "{v} = {n} * ct['a']"), ("cm = collections.ChainMap({{'p': {n}}}, {{'p': 1, 'q': {w}}})", "cm['q'] = {n} * 2", "{v} = cm['p'] + cm['q'].sum()", "LOG.append(sorted(cm))"),
+    ("ns = types.SimpleNamespace(t={n}, i={k})", "ns.i += 1", "ns.t = ns.t * ns.i", "{v} = ns.t", "LOG.append(sorted(vars(ns)))"), ("df = Deflt(a={n})", "{v} = df['a'] * df['zz']", "LOG.append(sorted(map(str, df)))"), ("ob = Watched()", "ob.t = {n}", "ob.t = ob.t + 1", "{v} = ob.t", "LOG.append(ob.seen)"),
+    ("{v} = Typed({n}).twice + Typed.label",), ("wr = weakref.ref({n})", "{v} = wr() * 2"), ("p1 = []", "for i in range(3):", "    p1.append(lambda q: q * (i + 1))", "{v} = p1[0]({n})"), ("p1 = [lambda q, i=i: q + i for i in range(2)]", "{v} = p1[1]({n})"),
+    ("co = later({n})", "try:", "    co.send(None)", "except StopIteration as e:", "    {v} = e.value"), ("it3 = steps({n})", "{v} = next(it3) * 1", "try:", "    {v} = it3.throw(KeyError('k'))", "except (KeyError, StopIteration) as e:", "    LOG.append(repr(e))", "LOG.append(list(it3))"),
+    ("it4 = steps({n})", "{v} = next(it4) * 1", "it4.close()"), ("it5 = steps({n})", "next(it5)", "torch._dynamo.graph_break()", "{v} = it5.send({k})", "LOG.append(next(it5, None))"), ("{v} = {n}", "for q in steps({n}):", "    {v} = {v} + q", "    break"),
+    ("try:", "    for key in (dd := {{'a': 1}}):", "        dd[key + 'b'] = {k}", "except RuntimeError as e:", "    LOG.append(str(e))", "{v} = {n} * len(dd)"), ("p1 = [{n}, {w}]", "for t in p1:", "    if len(p1) < 4:", "        p1.append(t * 2)", "{v} = p1[-1]"),
+    ("ss = {{1, 2, {k}}}", "ss ^= {{2, 9}}", "LOG.append((sorted(ss), ss & {{9}}, ss <= {{1, 9}}))", "{v} = {n} * len(ss)"), ("LOG.append(eval('{k} + 1'))", "{v} = {n}"), ("LOG.append(isinstance({k}, bool) or type({k}).__name__)", "{v} = {n} * {k}"), ("{v} = Strange({k} + 1) * {n} + Strange({k})",),
+    ("with torch.no_grad():", "    try:", "        {v} = {n} * 2", "        torch._dynamo.graph_break()", "        raise Stop(1)", "    except Stop:", "        {v} = {n} * 3"), ("for i in range(3):", "    with contextlib.suppress(Stop):", "        if i == 1:", "            raise Stop(i)", "        {v} = {n} * i"),
+    ("{v} = torch.func.functional_call(torch.nn.Identity(), {{}}, ({n},))",), ("{v} = torch.vmap(torch.func.grad(lambda q: q * q))({n}.reshape(-1))",), ("{v} = torch.func.vjp(lambda q: q * {n}.detach(), {n})[1](torch.ones_like({n}))[0]",), ("{v} = torch.func.jacfwd(lambda q: q * q.sum())({n}.reshape(-1)[:2])",),
 )
 
 HELPERS = """def star(*q, by=1, **more):
@@ -129,6 +148,51 @@ def scaled(by):
         yield by * 2
     finally:
         LOG.append(('scaled', by))
+
+class Deflt(dict):
+    def __missing__(self, key):
+        self[key] = len(self) + 1
+        return self[key]
+
+class Watched:
+    def __init__(self):
+        object.__setattr__(self, 'seen', [])
+    def __setattr__(self, key, value):
+        self.seen.append(key)
+        object.__setattr__(self, key, value)
+
+class Kind(type):
+    @property
+    def label(cls):
+        return len(cls.__name__)
+
+class Typed(metaclass=Kind):
+    def __new__(cls, t):
+        LOG.append('new')
+        return super().__new__(cls)
+    def __init__(self, t):
+        self.t = t
+    @functools.cached_property
+    def twice(self):
+        LOG.append('once')
+        return self.t * 2
+
+class Strange(int):
+    def __add__(self, other):
+        return Strange(int(self) * 10 + other) if isinstance(other, int) else int(self) + other
+
+async def later(q):
+    return q * 2
+
+def steps(q):
+    try:
+        got = yield q
+        yield q * (got or 2)
+    except KeyError:
+        LOG.append('caught')
+        yield q - 1
+    finally:
+        LOG.append('end')
 
 shelf = {}
 stream = itertools.count(1)

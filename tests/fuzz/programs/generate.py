@@ -1,7 +1,7 @@
 """Random Python programs over the torch names.
 
-generate(choices) returns text. The text uses four names that the harness (observe.py) provides: compile(f), call(f, ...),
-show(name=value, ...) and grads(results, leaves). Everything else is ordinary Python, so that a program reads like one.
+generate(choices) returns text. The text uses names that the harness (observe.py) provides: compile(f), call(f, ...),
+show(name=value, ...), grads(results, leaves), poke(results) and lies(tensor), its strides that reach memory. Everything else is ordinary Python, so that a program reads like one.
 
 A tensor variable carries what the grammar must know to write mostly valid steps: its shape in names of sizes (one name, one
 size in every call), whether it holds floats, integers or bools, and whether its values are exact (multiples of 1/8 which no
@@ -534,7 +534,7 @@ class Program:
     def breaks(self):
         c, v = self.c, self.tensor(None)
         self.put(c.weighted((("torch._dynamo.graph_break()", 10), (f"print('at', {self.size_of(v)})", 6), (f"opaque({v.name})", 6 if "opaque" in self.has else 0), (f"LOG.append(float({self.tensor('f').name}.sum().detach() > 1000))", 2),
-                             (f"print({v.name}.dtype, {v.name}.requires_grad)", 3), (f"print({v.name}.shape, {v.name}.stride())", 3), (f"{self.name('q')} = {v.name}.tolist()", 2), (f"print({v.name}.storage_offset())", 1),
+                             (f"print({v.name}.dtype, {v.name}.requires_grad)", 3), (f"print({v.name}.shape, lies({v.name}))", 3), (f"{self.name('q')} = {v.name}.tolist()", 2), (f"print({v.name}.storage_offset())", 1),
                              (f"LOG.append({v.name}._version > 0)", 1), (f"print(len({{{v.name}, {self.tensor(None).name}}}))", 1), (f"LOG.append({v.name}.is_leaf)", 1), (f"print(sorted(locals())[:2])", 1), (f"gc.collect()", 1),
                              (f"LOG.append({v.name}.numpy().sum() > 1e9)", 1), (f"print({v.name}.data_ptr() == {self.tensor(None).name}.data_ptr())", 1))))
 
@@ -620,7 +620,7 @@ class Program:
     def meta(self):
         c, v = self.c, self.tensor(None)
         n = self.name("m")
-        self.put(f"{n} = " + c.one((f"{v.name}.shape", f"{v.name}.stride()", f"{v.name}.storage_offset()", f"{v.name}.dtype", f"{v.name}.requires_grad", f"{v.name}.is_contiguous()", f"{v.name}.is_leaf", f"len({v.name}.shape)", f"{v.name}.size()",
+        self.put(f"{n} = " + c.one((f"{v.name}.shape", f"lies({v.name})", f"{v.name}.storage_offset()", f"{v.name}.dtype", f"{v.name}.requires_grad", f"{v.name}.is_contiguous()", f"{v.name}.is_leaf", f"len({v.name}.shape)", f"{v.name}.size()",
                                  f"{v.name}.is_inference()", f"tuple({v.name}.shape)", f"{v.name}._is_view()", f"{v.name}.element_size()", f"{v.name}.ndim", f"{v.name}.grad_fn is None", f"type({v.name}).__name__", f"isinstance({v.name}, torch.nn.Parameter)",
                                  f"{v.name}.itemsize", f"{v.name}.nbytes", f"id({v.name}) == id({self.tensor(None).name})", f"{v.name}.output_nr", f"{v.name}.layout", f"{v.name}.device.type", f"({v.name}.shape[0], 1)" if v.shape else f"{v.name}.numel()")))
         self.scope.append(Var(n, kind="meta"))
@@ -793,7 +793,7 @@ def literal(p, sizes, shape, kind, dtype):
 def generate(choices):
     p = Program(choices)
     c = p.c
-    p.lines += ["import collections, contextlib, copy, dataclasses, enum, functools, gc, itertools, math, operator", "import torch", "import torch.utils.checkpoint", "LOG, TABLE, COUNT, SAVED = [], {}, 0, torch.ones(2)", ""]
+    p.lines += ["import collections, contextlib, copy, dataclasses, enum, functools, gc, itertools, math, operator, types, weakref", "import torch", "import torch.utils.checkpoint", "LOG, TABLE, COUNT, SAVED = [], {}, 0, torch.ones(2)", ""]
     define_classes(p)
     if p.wide:
         p.lines += forms.HELPERS.split("\n")

@@ -169,7 +169,7 @@ def saved_values(d, a, b, text):
     if CHANGED.search(text) and crossing(a, b):
         return d["kind"] == "exception" or d["kind"] == "value" and re.search(r"\.(grads|first|second)\.|\.grad$", d["at"]) is not None
     return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and (
-        d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
+        d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".second." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
 
 
 @reason("An index that hooks have changed is out of bounds: which one is named first depends on the kernel.")
@@ -207,3 +207,21 @@ def half_matrices(d, a, b, text):
 @reason("A tensor's counter of writes belongs to its storage in Taper: set_() and .data = give it another one.")
 def other_storage(d, a, b, text):
     return crossing(a, b) and d["kind"] == "written" and (".set_(" in text or ".data = " in text)
+
+
+@reason("prod whose intermediate products leave the range: whether a zero or an infinity comes first depends on the order of the factors, which is that of the lanes.")
+def order_of_factors(d, a, b, text):
+    return d["kind"] == "value" and "prod(" in text and re.search(r"nan|inf", f"{d['a']} {d['b']}") is not None
+
+
+@reason("A second backward: one inside the function is part of the compiled graph, and frees nothing that a backward from its results needs.")
+def freed_inside(d, a, b, text):
+    return compiled(a, b) and functional(b) and d["kind"] == "exception" and "no exception" in str(d["b"]) and "backward through the graph a second time" in str(d["a"])
+
+
+ITSELF = re.compile(r"\b(\w+)\.(scatter_|scatter_add_|scatter_reduce_|index_add_|index_copy_|index_put_|put_|index_reduce_)\(.*\b\1\b")
+
+
+@reason("A write that reads the tensor that it writes is refused in eager code and computed where writes became values; a handler around it sees the difference.")
+def refused_inside_a_handler(d, a, b, text):
+    return compiled(a, b) and functional(b) and bool(ITSELF.search(text)) and re.search(r"except|suppress\(|__exit__", text) is not None
