@@ -13,8 +13,12 @@ class _Type:
     def __str__(self):
         return self._text
 
-    __repr__ = __str__
-    annotation_str = property(__str__)
+    def __repr__(self):
+        return str(self)
+
+    @property
+    def annotation_str(self):
+        return str(self)
 
     def kind(self):
         return type(self).__name__
@@ -27,7 +31,7 @@ class _Type:
 
 
 def _plain(name, text):
-    return type(name, (_Type,), {"_text": text, "__module__": __name__, "__doc__": f"The type {text}."})
+    return type(name, (_Type,), {"_text": text, "__module__": __name__, "__doc__": f"The type {text}.\n\n>>> taper.{name}.get()\n{text}\n"})
 
 
 TensorType, IntType, FloatType, BoolType, StringType, NoneType, NumberType, AnyType, ComplexType, DeviceObjType = (
@@ -48,12 +52,20 @@ class _OfOne(_Type):
 
 
 class ListType(_OfOne):
-    """A list of elements of one type."""
+    """A list of elements of one type.
+
+    >>> taper.ListType(taper.IntType.get())
+    List[int]
+    """
     _text = "List"
 
 
 class OptionalType(_OfOne):
-    """A type, or None."""
+    """A type, or None.
+
+    >>> taper.OptionalType(taper.TensorType.get())
+    Optional[Tensor]
+    """
     _text = "Optional"
 
 
@@ -69,17 +81,29 @@ class _OfMany(_Type):
 
 
 class TupleType(_OfMany):
-    """A tuple, type by type."""
+    """A tuple, type by type.
+
+    >>> taper.TupleType([taper.IntType.get(), taper.TensorType.get()])
+    Tuple[int, Tensor]
+    """
     _text = "Tuple"
 
 
 class UnionType(_OfMany):
-    """One of several types."""
+    """One of several types.
+
+    >>> taper.UnionType([taper.IntType.get(), taper.StringType.get()])
+    Union[int, str]
+    """
     _text = "Union"
 
 
 class DictType(_Type):
-    """A dictionary."""
+    """A dictionary.
+
+    >>> taper.DictType(taper.StringType.get(), taper.TensorType.get())
+    Dict[str, Tensor]
+    """
 
     def __init__(self, key, value):
         self._key, self._value = key, value

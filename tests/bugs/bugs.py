@@ -456,7 +456,7 @@ bug("gemm_deep", "products", "target/x64/gemm.c", "                t.mode = late
     x, w = taper.randn(40, 600), taper.randn(600, 64)
     print(proj(x, w).sum(0)[-4:])
     """, "product", "matmul|mm", None)
-bug("product_add", "products", "target/cpu/product.c", "    if (plain_row && gen_product(dt, m, n, k, mat_at(a, 0), mat_at(b, 0), p->add,", "    if (plain_row && gen_product(dt, m, n, k - (BUG && k > 8), mat_at(a, 0), mat_at(b, 0), p->add,", """
+bug("product_add", "products", "target/cpu/product.c", "    if (plain_row && gen_product(dt, to, m, n, k, mat_at(a, 0), mat_at(b, 0), p->add,", "    if (plain_row && gen_product(dt, to, m, n, k - (BUG && k > 8), mat_at(a, 0), mat_at(b, 0), p->add,", """
     import taper
 
     @taper.compile
