@@ -313,10 +313,10 @@ static const uint8_t joins[OP_COUNT] = {
 static int rank_of(dtype t) { return dtype_is_complex(t) ? 3 : dtype_is_float(t) ? 2 : t != DT_bool; }
 static dtype wider(dtype a, dtype b)
 {
-    size_t n = dtype_size(a), m = dtype_size(b);
-    int p = rank_of(a), q = rank_of(b);
     if (a == DT_none || b == DT_none || a == b)
         return a == DT_none ? b : a;
+    size_t n = dtype_size(a), m = dtype_size(b);
+    int p = rank_of(a), q = rank_of(b);
     if (p == 3 || q == 3)
         return a == DT_c128 || b == DT_c128 || a == DT_f64 || b == DT_f64 ? DT_c128 : DT_c64;
     if (p != q)

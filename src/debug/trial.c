@@ -785,8 +785,9 @@ static void place_print(strbuf *b, const ir_node *n)
     strbuf_addf(b, "'%s'", n->name);
     const ir_loc *l = ir_place(n);
     const char *code = l ? ir_loc_code(l) : NULL;
+    bool has = code && *code;
     if (l)
-        strbuf_addf(b, " (%s:%d%s%s)", l->file ? l->file : "?", l->line, code ? ": " : "", code ? code : "");
+        strbuf_addf(b, " (%s:%d%s%s)", l->file ? l->file : "?", l->line, has ? ": " : "", has ? code : "");
 }
 
 /* All values of a graph returned at once: one compile shows where the first one goes wrong. */

@@ -563,7 +563,7 @@ static bool run_kernel(op_call *c)
     for (int i = c->nout; TP_UNLIKELY(c->cx->inference_mode) && ok && c->res && i < c->row->schema.nret; i++)
         if (c->res[i] && c->res[i] != c->into) /* made by the kernel, which knows how long it is */
             c->res[i]->flags |= TF_inference;
-    if (TP_UNLIKELY(jiggle_state) && ok)
+    if (TP_UNLIKELY(jiggle_on()) && ok)
         jiggle_results(c->row, c->res, c->row->schema.nret);
     return ok;
 }

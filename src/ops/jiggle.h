@@ -3,8 +3,14 @@
 #ifndef TAPER_JIGGLE_H
 #define TAPER_JIGGLE_H
 #include "ops/op.h"
+#include <stdatomic.h>
 
-extern int jiggle_state;    /* -1 not asked yet, 0 off, else the seed */
-int jiggle_begin(int seed); /* from here on, on this thread the same each time; what it was before */
+extern _Atomic int
+    jiggle_reasons; /* to look further: the environment, until it was asked, and threads that have begun */
+static inline bool jiggle_on(void)
+{
+    return atomic_load_explicit(&jiggle_reasons, memory_order_relaxed) != 0;
+}
+int jiggle_begin(int seed); /* on this thread alone, the same each time; 0: no more. What it was before */
 void jiggle_results(const op_row *row, tp_tensor *const *res, int n);
 #endif

@@ -38,7 +38,7 @@ def tiers(body, **env):
         return ""
     with tempfile.TemporaryDirectory() as d:
         return run(HEAD + body, FAKE_CUDA_GATE=os.path.join(d, "gate"), FAKE_CUDA_REFUSE=os.path.join(d, "refuse"),
-                   **{"TAPER_CACHE_DIR": os.path.join(d, "cache"), **env})
+                   **{"TAPER_CACHE_DIR": os.path.join(d, "cache"), "TAPER_TIERS": "1", **env})
 
 
 def test_takes_over_between_calls():
@@ -112,7 +112,7 @@ def test_refused_by_the_assembler():
 with taper.no_grad():
     want = model(x, w, b)
     f = taper.compile(model)
-    if "TAPER_TIERS" not in os.environ:
+    if os.environ["TAPER_TIERS"] != "0":
         touch(GATE)
         assert taper.allclose(f(x, w, b), want)
         assert stat("first") == 1
@@ -127,7 +127,7 @@ with taper.no_grad():
             print(type(e).__name__, e)
     os.remove(REFUSE)
     assert taper.allclose(f(x, w, b), want, rtol=1e-4, atol=1e-5)
-    assert stat("taken_over") == ("TAPER_TIERS" not in os.environ)
+    assert stat("taken_over") == (os.environ["TAPER_TIERS"] != "0")
 """, **env)
         assert not out or out.count("CUDA_ERROR_INVALID_PTX") == 2, out
 
@@ -143,7 +143,7 @@ taper.manual_seed(3)
 f = taper.compile(g)
 want = [f(x).tolist() for _ in range(3)]
 taper._dynamo.reset()
-del os.environ["TAPER_TIERS"]
+os.environ["TAPER_TIERS"] = "1"
 touch(GATE)
 taper.manual_seed(3)
 f = taper.compile(lambda x: g(x))
@@ -245,7 +245,7 @@ def test_exit_and_fork():
     with tempfile.TemporaryDirectory() as d:
         gate = os.path.join(d, "gate")
         e = {k: v for k, v in os.environ.items() if not k.startswith("TAPER_CUDA")}
-        e.update(TAPER_CUDA_LIBRARY=FAKE, FAKE_CUDA_GATE=gate, FAKE_CUDA_REFUSE=gate + "x", TAPER_CACHE_DIR=d)
+        e.update(TAPER_CUDA_LIBRARY=FAKE, FAKE_CUDA_GATE=gate, FAKE_CUDA_REFUSE=gate + "x", TAPER_CACHE_DIR=d, TAPER_TIERS="1")
         e["PYTHONPATH"] = os.path.dirname(os.path.dirname(taper.__file__))
         p = subprocess.Popen([sys.executable, "-c", "import taper\n" + HEAD + """
 step(model)

@@ -100,6 +100,10 @@ def test_a_leaf_on_written_memory():
         assert y.grad.tolist() == [2.0, -4.0, 8.0]
 
 
+def steps(x):
+    return [s for n, s in zip(x.shape, x.stride()) if n > 1]  # the others reach no memory
+
+
 def test_inputs_with_gaps_are_written_in_part():
     """A value that was written as a whole lies densely; later writes into parts of it, and views of it, count in that form."""
     def part(a):
@@ -143,7 +147,7 @@ def test_inputs_with_gaps_are_written_in_part():
                     b = make()
                     got = taper.compile(f, backend=backend, dynamic=dynamic)(b)
                     pairs = zip([a] + list(want if isinstance(want, tuple) else [want] * (want is not None)), [b] + list(got if isinstance(got, tuple) else [got] * (got is not None)))
-                    assert all(x.stride() == y.stride() and taper.equal(x, y) for x, y in pairs), (f.__name__, sizes, strides, backend, dynamic)
+                    assert all(steps(x) == steps(y) and taper.equal(x, y) for x, y in pairs), (f.__name__, sizes, strides, backend, dynamic)
 
 
 def test_an_input_kept_for_its_sizes_may_be_written_later():

@@ -222,6 +222,6 @@ def freed_inside(d, a, b, text):
 ITSELF = re.compile(r"\b(\w+)\.(scatter_|scatter_add_|scatter_reduce_|index_add_|index_copy_|index_put_|put_|index_reduce_)\(.*\b\1\b")
 
 
-@reason("A write that reads the tensor that it writes is refused in eager code and computed where writes became values; a handler around it sees the difference.")
+@reason("A write that reads the tensor that it writes is refused in eager code and computed where writes became values, also inside of a handler.")
 def refused_inside_a_handler(d, a, b, text):
-    return compiled(a, b) and functional(b) and bool(ITSELF.search(text)) and re.search(r"except|suppress\(|__exit__", text) is not None
+    return d["kind"] in ("exception", "message") and compiled(a, b) and functional(b) and bool(ITSELF.search(text)) and re.search(r"except|suppress\(|__exit__", text) is not None
