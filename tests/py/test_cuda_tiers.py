@@ -10,8 +10,9 @@ import taper
 from test_cuda import FAKE, has_fake, long_under_sanitizers, run
 
 HEAD = """
-import os, sys
+import atexit, os, sys
 GATE, REFUSE = os.environ["FAKE_CUDA_GATE"], os.environ["FAKE_CUDA_REFUSE"]
+atexit.register(lambda: os.path.exists(GATE) and os.remove(GATE)) # who ends waits for the assembler
 def touch(name): open(name, "w").close()
 def stat(name): return taper._C._cuda_stats(0)[name]
 def until_taken_over(f):
