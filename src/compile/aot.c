@@ -101,10 +101,12 @@ static bool tiers_wanted(const tp_comp *c, const ir_graph *g)
     static const env_var debugging[] = { ENV_debug,    ENV_repro_after, ENV_bisect_backend, ENV_crumbs,
                                          ENV_validate, ENV_shadow,      ENV_regions,        ENV_audit,
                                          ENV_inject,   ENV_check_cache };
+    const char *tiers = env_get(ENV_tiers);
     run_options o = options_of(c->opt);
     const target *t = options_target(&o, (dev_kind)ir_graph_device(g).kind, NULL);
     if (!t || !t->begin || !c->tiers || c->watch || c->decider.fn || o.v[OPT_max_autotune] ||
-        !env_on(ENV_tiers) || ev_text_on(EV_kernel_code) || ev_log_on(EVC_inductor, EV_DEBUG))
+        (tiers && *tiers && !env_on(ENV_tiers)) || ev_text_on(EV_kernel_code) ||
+        ev_log_on(EVC_inductor, EV_DEBUG))
         return false;
     for (size_t i = 0; i < COUNT(debugging); i++) {
         const char *s = env_get(debugging[i]);

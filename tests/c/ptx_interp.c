@@ -205,14 +205,14 @@ static ptype type_named(const char *s)
 static bool parse_instr(parser *p, char *w, int guard, bool unless)
 {
     instr in = { .guard = guard, .unless = unless, .line = p->line };
-    char *dot = strtok(w, ".");
+    char *rest, *dot = strtok_r(w, ".", &rest);
     int i;
     for (i = 0; i < O_COUNT && strcmp(op_names[i], dot); i++)
         ;
     if (i == O_COUNT)
         return err_set(p->err, ERR_internal, "PTX line %d: instruction '%s' is not known", p->line, dot);
     in.op = (pop)i;
-    while ((dot = strtok(NULL, "."))) {
+    while ((dot = strtok_r(NULL, ".", &rest))) {
         ptype t = type_named(dot);
         if (t && in.op == O_mma && (t == T_f16 || t == T_bf16))
             in.t3 = t;

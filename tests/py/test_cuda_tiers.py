@@ -39,7 +39,7 @@ def tiers(body, **env):
         return ""
     with tempfile.TemporaryDirectory() as d:
         return run(HEAD + body, FAKE_CUDA_GATE=os.path.join(d, "gate"), FAKE_CUDA_REFUSE=os.path.join(d, "refuse"),
-                   **{"TAPER_CACHE_DIR": os.path.join(d, "cache"), "TAPER_TIERS": "1", **env})
+                   **{"TAPER_CACHE_DIR": os.path.join(d, "cache"), "TAPER_TIERS": "", **env})
 
 
 def test_takes_over_between_calls():

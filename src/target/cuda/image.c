@@ -186,7 +186,7 @@ bool cuda_image_ready(cuda_image *m, bool wait, tp_err *err)
         return err_set(err, ERR_runtime,
                        "CUDA code was being assembled when this process was forked, and is not finished "
                        "here. Start processes "
-                       "with the 'spawn' method, or do without TAPER_TIERS");
+                       "with the 'spawn' method, or set TAPER_TIERS=0");
     pthread_mutex_lock(&lock);
     while ((state = m->state) == IMAGE_pending && wait && !stopping)
         pthread_cond_wait(&done, &lock);
