@@ -6,7 +6,7 @@ all_reduce: microseconds of taper.distributed over shared memory and over MPI, b
 PyTorch's gloo where they are found, 1 KB to 64 MB. steps: milliseconds of a training step of the small models, alone and under
 DistributedDataParallel, Taper eager and compiled, and PyTorch. model: the alpha-beta model of all_reduce fitted to this machine, and what it says of
 more ranks, also for a network of --alpha microseconds and --gbits. scaling: the same work a rank on 1, 2, 4, 8 ranks of --threads
-threads. Best of many everywhere; children print JSON.
+threads; "apart" are the same steps at the same times with nothing exchanged: what the machine itself costs. Best of many everywhere; children print JSON.
 """
 import argparse
 import json
@@ -88,7 +88,7 @@ def child(a):
     else:
         for name in a.models.split(","):
             model, args, target, loss = models.build(name, lib, small=False)
-            if not alone:
+            if not alone and not a.apart:
                 model = lib.nn.parallel.DistributedDataParallel(model)
             opt = lib.optim.SGD(model.parameters(), lr=1e-3)
             forward = (lambda *xs: loss(model(*xs), target))
@@ -108,8 +108,8 @@ def child(a):
 
 
 # --- what starts them
-def ranks(n, what, *options, torch=False, threads=1, mpi=False):
-    env = dict(os.environ, OMP_NUM_THREADS=str(threads), TAPER_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
+def ranks(n, what, *options, torch=False, threads=1, mpi=False, local="shm"):
+    env = dict(os.environ, TAPER_COMM_LOCAL=local, OMP_NUM_THREADS=str(threads), TAPER_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
     env["PYTHONPATH"] = os.path.join(os.path.dirname(HERE), "python") + os.pathsep + env.get("PYTHONPATH", "")
     cmd = [sys.executable, os.path.abspath(__file__), "--child", what, *options]
     if torch:
@@ -163,9 +163,9 @@ def on_paper(alpha, beta, p, size):
 
 
 def paper(n, alpha, gbits):
-    links = {}
+    links = {}  # "MPI": its own transport
     for name, mpi in (("shared memory", False), ("MPI", True)):
-        rows = ranks(n, "all_reduce", mpi=mpi) if not mpi or shutil.which("mpirun") else {}
+        rows = ranks(n, "all_reduce", mpi=mpi, local="mpi") if not mpi or shutil.which("mpirun") else {}
         if rows:
             a, b, worst = fitted(rows, n)
             links[name] = a, b
@@ -199,15 +199,18 @@ def main():
     p.add_argument("--child", help=argparse.SUPPRESS)
     p.add_argument("--torch", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.child:
         return child(a)
     n, torch, common = a.ranks, have_torch(), ["--models", a.models, "--times", str(a.times)]
     if "all_reduce" in a.only:
         print(f"all_reduce of float32 on {n} ranks, microseconds")
-        shm, mpi, c, gloo = ranks(n, "all_reduce"), ranks(n, "all_reduce", mpi=True) if shutil.which("mpirun") else {}, bare(n), ranks(n, "all_reduce", torch=True) if torch else {}
-        table(["bytes", "shared memory", "MPI", "bare MPI_Allreduce", "MPI / bare", "PyTorch gloo"],
-              [[f"{s:,}", shm.get(s), mpi.get(s), c.get(s), mpi[s] / c[s] if s in mpi and s in c else None, gloo.get(s)] for s in SIZES])
+        under = shutil.which("mpirun")
+        mpi, through, c = ranks(n, "all_reduce", mpi=True) if under else {}, ranks(n, "all_reduce", mpi=True, local="mpi") if under else {}, bare(n)
+        shm, gloo = ranks(n, "all_reduce"), ranks(n, "all_reduce", torch=True) if torch else {}
+        table(["bytes", "without mpirun", "under mpirun", "TAPER_COMM_LOCAL=mpi", "bare MPI_Allreduce", "under mpirun / bare", "PyTorch gloo"],
+              [[f"{s:,}", shm.get(s), mpi.get(s), through.get(s), c.get(s), mpi[s] / c[s] if s in mpi and s in c else None, gloo.get(s)] for s in SIZES])
     if "model" in a.only:
         paper(n, a.alpha, a.gbits)
     if "steps" in a.only:
@@ -221,9 +224,11 @@ def main():
     if "scaling" in a.only:
         counts = [k for k in (1, 2, 4, 8) if k * a.threads <= (os.cpu_count() or 1)]
         print(f"fixed work a rank, {a.threads} threads each: milliseconds of a compiled step")
-        got = {k: ranks(k, "steps", *common, "--compiled", threads=a.threads) for k in counts}
-        table(["model", *[f"{k} ranks" for k in counts], "efficiency"],
-              [[m, *[got[k].get(m) for k in counts], got[1][m] / got[counts[-1]][m] if m in got[1] and m in got[counts[-1]] else None] for m in a.models.split(",")])
+        rows = []
+        for label, options in (("DistributedDataParallel", []), ("apart", ["--apart"])):
+            got = {k: ranks(k, "steps", *common, "--compiled", *options, threads=a.threads) for k in counts}
+            rows += [[m, label, *[got[k].get(m) for k in counts], got[1][m] / got[counts[-1]][m] if m in got[1] and m in got[counts[-1]] else None] for m in a.models.split(",")]
+        table(["model", "gradients", *[f"{k} ranks" for k in counts], "efficiency"], sorted(rows))
 
 
 if __name__ == "__main__":

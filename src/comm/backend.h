@@ -15,8 +15,9 @@ typedef struct comm_backend {
     /* p comes with what the caller said; where that is -1 or empty the launcher is asked. */
     bool (*open)(const comm_spec *s, comm_place *p, tp_err *err);
     void (*close)(bool aborted);
-    /* Among the members of a group; my: this process's index in ranks. id: equal on all of them, and unique on the host. */
-    void *(*group)(const char *id, const int *ranks, int n, int my, int64_t deadline, tp_err *err);
+    /* Among the members of a group; my: this process's index in ranks. id: equal on all of them, and unique on the host.
+     * near: all of them are on this host. */
+    void *(*group)(const char *id, const int *ranks, int n, int my, bool near, int64_t deadline, tp_err *err);
     void (*group_free)(void *group);
     /* Collectives of a group are started one at a time, in order; point to point whenever they come. */
     void *(*start)(void *group, const comm_call *c, tp_err *err);

@@ -231,7 +231,7 @@ comm_group *comm_group_new(comm_job *j, const int *ranks, int n, tp_err *err)
     if ((int)atomic_fetch_add(&g->led->joined, 1) + 1 == locals)
         shared_unlink(name);
     pthread_mutex_lock(&j->lock);
-    g->impl = j->be->group(id, ranks, n, g->my, deadline, err);
+    g->impl = j->be->group(id, ranks, n, g->my, locals == n, deadline, err);
     pthread_mutex_unlock(&j->lock);
     if (!g->impl) {
         munmap(g->led, g->led_bytes);

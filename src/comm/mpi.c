@@ -2,6 +2,7 @@
 #include "comm/backend.h"
 #include "comm/link.h"
 #include "comm/shim/shim.h"
+#include "base/envvars.h"
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ typedef struct mpi_req {
 } mpi_req;
 typedef struct mpi_group {
     void *impl;
+    void *near; /* of comm_shm: all ranks are on this host, and impl stays unused */
     int n, my;
 } mpi_group;
 
@@ -73,15 +75,30 @@ static void mpi_close(bool aborted)
         api->close();
 }
 
-static void *mpi_group_new(const char *id, const int *ranks, int n, int my, int64_t deadline, tp_err *err)
+/* Ranks of one host need no MPI to move bytes. Its collectives that do not block, which are the ones that can be given up when a
+ * rank dies, take up to eight times as long as memory that all see (docs/distributed.md). */
+static void *mpi_group_new(const char *id, const int *ranks, int n, int my, bool near, int64_t deadline,
+                           tp_err *err)
 {
     char why[SHIM_WHY] = "";
+    const char *told = env_get(ENV_comm_local);
     unsigned tag = 5381;
     for (const char *p = id; *p; p++)
         tag = tag * 33 + (unsigned char)*p;
     mpi_group *g = mem_zalloc(sizeof *g);
     g->n = n;
     g->my = my;
+    if (told && *told && strcmp(told, "mpi") && strcmp(told, "shm")) {
+        err_set(err, ERR_runtime, "TAPER_COMM_LOCAL=%s: mpi or shm", told);
+        free(g);
+        return NULL;
+    }
+    if (near && !(told && strcmp(told, "mpi") == 0)) {
+        if ((g->near = comm_shm.group(id, ranks, n, my, near, deadline, err)))
+            return g;
+        free(g);
+        return NULL;
+    }
     g->impl = api->group(ranks, n, (int)(tag % 32000), why);
     if (g->impl)
         return g;
@@ -91,14 +108,20 @@ static void *mpi_group_new(const char *id, const int *ranks, int n, int my, int6
 }
 static void mpi_group_free(void *group)
 {
-    api->group_free(((mpi_group *)group)->impl);
-    free(group);
+    mpi_group *g = group;
+    if (g->near)
+        comm_shm.group_free(g->near);
+    else
+        api->group_free(g->impl);
+    free(g);
 }
 
 static void *mpi_start(void *group, const comm_call *c, tp_err *err)
 {
     mpi_group *g = group;
     char why[SHIM_WHY] = "";
+    if (g->near)
+        return comm_shm.start(g->near, c, err);
     shim_call s = { c->kind, c->op,  c->dt,           (int)dtype_size(c->dt),
                     c->root, c->tag, c->in == c->out, c->n,
                     c->in,   c->out, c->in_count,     c->out_count };
@@ -117,6 +140,8 @@ static int mpi_test(void *group, void *req, int *source, tp_err *err)
     mpi_group *g = group;
     mpi_req *r = req;
     char why[SHIM_WHY] = "";
+    if (g->near)
+        return comm_shm.test(g->near, req, source, err);
     int state = api->test(r->req, source, why);
     if (state < 0)
         err_set(err, ERR_runtime, "MPI: %s", why);
@@ -127,13 +152,25 @@ static int mpi_test(void *group, void *req, int *source, tp_err *err)
 }
 static void mpi_drop(void *group, void *req)
 {
+    mpi_group *g = group;
+    if (g->near) {
+        comm_shm.drop(g->near, req);
+        return;
+    }
     api->drop(((mpi_req *)req)->req);
     free(req);
 }
-static uint32_t mpi_mark(void *group) { return 0; }
+static uint32_t mpi_mark(void *group)
+{
+    mpi_group *g = group;
+    return g->near ? comm_shm.mark(g->near) : 0;
+}
 static void mpi_idle(void *group, uint32_t seen, int64_t waited_ns)
 {
-    if (waited_ns > 2000000)
+    mpi_group *g = group;
+    if (g->near)
+        comm_shm.idle(g->near, seen, waited_ns);
+    else if (waited_ns > 2000000)
         nanosleep(&(struct timespec){ 0, waited_ns > 100000000 ? 500000 : 50000 }, NULL);
     else if (crowded || waited_ns > 200000)
         sched_yield();

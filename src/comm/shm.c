@@ -70,7 +70,8 @@ typedef struct group {
     segment *s;
     size_t nbytes;
     int n, my;
-    bool crowded; /* more ranks than cores: do not spin */
+    bool crowded;     /* more ranks than cores: do not spin */
+    const char *mine; /* what this rank gave to a chunk of all_reduce */
     uint64_t phase;
     VEC(req *) sends;
     VEC(req *) recvs;
@@ -110,7 +111,8 @@ static bool shm_open_(const comm_spec *s, comm_place *p, tp_err *err)
 }
 static void shm_close(bool aborted) {}
 
-static void *shm_group(const char *id, const int *ranks, int n, int my, int64_t deadline, tp_err *err)
+static void *shm_group(const char *id, const int *ranks, int n, int my, bool near, int64_t deadline,
+                       tp_err *err)
 {
     group *g = mem_zalloc(sizeof *g);
     char name[200];
@@ -167,7 +169,8 @@ static void sum_into(group *g, req *r, void *out, int64_t offset, int64_t m)
 {
     const void *x[COMM_MAX_RANKS];
     for (int i = 0; i < g->n; i++)
-        x[i] = buffer(g, i, g->phase) + (size_t)offset * dtype_size(r->c.dt);
+        x[i] = (i == g->my && g->mine ? g->mine : buffer(g, i, g->phase)) +
+               (size_t)offset * dtype_size(r->c.dt);
     comm_reduce_all(r->c.dt, r->c.op, out, x, g->n, m);
 }
 
@@ -181,12 +184,19 @@ static void pack(group *g, req *r, char *to)
     bool more = false;
     switch (c->kind) {
     case COMM_all_reduce:
-        if (r->step) { /* the sums of this rank's slice */
-            slice(m, g->n, g->my, &from, &end);
+        if (is_small(g, r))
+            break;
+        /* This rank's slice is summed from where it is, and nobody else reads it. */
+        slice(m, g->n, g->my, &from, &end);
+        g->mine = in + (size_t)r->at * size;
+        if (r->step)
             sum_into(g, r, to + (size_t)from * size, from, end - from);
-            return;
+        else {
+            memcpy(to, g->mine, (size_t)from * size);
+            memcpy(to + (size_t)end * size, g->mine + (size_t)end * size, (size_t)(m - end) * size);
         }
-        break;
+        g->mine = NULL;
+        return;
     case COMM_broadcast:
         if (g->my != c->root)
             return;

@@ -103,11 +103,12 @@ static PyObject *c_props(PyObject *m, PyObject *o)
     const cuda_props *p = cuda_props_of(d, &err);
     if (!p)
         return py_raise(&err);
-    return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:n}", "name", p->name, "major", p->major, "minor",
-                         p->minor, "multi_processor_count", p->multiprocessors,
+    return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:n}", "name", p->name, "major",
+                         p->major, "minor", p->minor, "multi_processor_count", p->multiprocessors,
                          "max_threads_per_multi_processor", p->max_threads, "warp_size", p->warp,
                          "L2_cache_size", p->l2_bytes, "shared_memory_per_block_optin", p->shared_optin,
-                         "total_memory", (Py_ssize_t)p->total_memory);
+                         "pci_domain_id", p->pci_domain, "pci_bus_id", p->pci_bus, "pci_device_id",
+                         p->pci_device, "total_memory", (Py_ssize_t)p->total_memory);
 }
 
 /* --- events and queues: addresses as numbers, classes around them in taper/cuda/__init__.py ----------------------- */

@@ -54,6 +54,8 @@ API int cuDeviceGetName(char *s, int n, int d) { return snprintf(s, (size_t)n, "
 API int cuDeviceTotalMem_v2(size_t *n, int d) { return *n = capacity(), OK; }
 API int cuDeviceGetAttribute(int *v, int a, int d)
 {
+    if (a == 33 || a == 50) /* PCI bus: that of the device; domain */
+        return *v = a == 33 ? d : 0, OK;
     *v = a == 75 ? (int)setting("FAKE_CUDA_MAJOR", 9) : a == 76 ? 0 : a == 10 ? 32 : a == 16 ? 1 : 1024;
     return OK;
 }

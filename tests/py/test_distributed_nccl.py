@@ -201,6 +201,13 @@ def test_errors_of_the_library_are_named():
     assert p.code and "NCCL: ncclCommInitRank: unhandled system error" in p.out[0] + p.out[1], p.out
 
 
+def test_ranks_that_share_a_gpu_are_named_on_every_rank():
+    p = run(3, "import taper\ntaper.cuda.set_device(1)\n" + HEAD, check=False)
+    assert p.code and all("ValueError: ranks 0, 1, 2 of this group have the same GPU (0:1:400 " in o and "LOCAL_RANK" in o for o in p.out), p.out
+    p = run(3, "import taper, os\ntaper.cuda.set_device(1 + int(os.environ['RANK']) // 2)\n" + HEAD, check=False)
+    assert p.code and all("ValueError: ranks 0, 1 of this group have the same GPU (0:1:400 " in o for o in p.out), p.out
+
+
 def test_without_the_library_or_a_gpu():
     source = r'''
 import taper.distributed as dist

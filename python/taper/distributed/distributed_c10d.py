@@ -5,6 +5,7 @@ import datetime as _datetime
 import enum as _enum
 import hashlib as _hashlib
 import os as _os
+import socket as _socket
 import sys as _sys
 import threading as _threading
 
@@ -103,7 +104,12 @@ _OP = {ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.PRODUCT: "prod", Reduc
        ReduceOp.BOR: "bor", ReduceOp.BXOR: "bxor"}
 
 
+_SUM = ReduceOp.SUM
+
+
 def _reduction(op):
+    if op is _SUM:  # enum members hash slowly
+        return 0
     if op not in _OP:
         raise RuntimeError(f"Cannot use {op} here: sum, avg, product, min, max and operations on bits are supported")
     return _RED[_OP[op]]
@@ -300,12 +306,28 @@ def _backend_name(backend):
     return ("mpi" if name == "mpi" else "nccl" if gpus and name == "nccl" else name), gpus
 
 
+def _each_its_own(g, index):
+    """NCCL takes a GPU once in a group, and calls anything else an invalid usage."""
+    import taper
+    card = taper.cuda.get_device_properties(index)
+    card = f"{card.pci_domain_id:x}:{card.pci_bus_id:x}:{card.pci_device_id:x} {_socket.gethostname()}".encode()[:128].ljust(128)
+    mine, every = _bytes_tensor(card), _bytes_tensor(bytes(128 * g.size()))
+    _call(g, "all_gather", mine, every)
+    every = _tensor_bytes(every)
+    cards = [every[128 * i:128 * i + 128] for i in range(g.size())]
+    who = next(([i for i, c in enumerate(cards) if c == one] for one in cards if cards.count(one) > 1), None)
+    if who:  # on every rank: none waits for those that stopped here
+        raise ValueError(f"ranks {', '.join(map(str, who))} of this group have the same GPU ({cards[who[0]].decode().strip()}): NCCL needs one for each rank. "
+                         "Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group, start at most as many ranks as there are GPUs, or use backend=\"gloo\"")
+
+
 def _on_gpus(g, device_id=None):
     """All ranks of a group join NCCL, each on its GPU: device_id, the current one where it was set, or that of its rank on the host."""
     import taper
     index = taper.device("cuda", device_id).index if isinstance(device_id, int) else getattr(device_id, "index", None)
     if index is None:
         index = taper.cuda.current_device() or int(_os.environ.get("LOCAL_RANK", _rank)) % taper.cuda.device_count()
+    _each_its_own(g, index)
     box = _bytes_tensor(_C._comm_nccl_id(_nccl_folder()) if g.rank() == 0 else bytes(128))
     _call(g, "broadcast", box, box)
     _C._comm_group_on(g._handle, index, _tensor_bytes(box))
@@ -557,15 +579,13 @@ def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None,
 
 # --- calls
 def _one(t, name="tensor"):
-    import taper
-    if not isinstance(t, taper.Tensor):
+    if not isinstance(t, _C.Tensor):
         raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n             but got {type(t)} instead.")
     return t
 
 
 def _many(ts, name):
-    import taper
-    if not isinstance(ts, (list, tuple)) or not all(isinstance(t, taper.Tensor) for t in ts):
+    if not isinstance(ts, (list, tuple)) or not all(isinstance(t, _C.Tensor) for t in ts):
         raise TypeError(f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n             but got {type(ts)} instead.")
     if len({t.dtype for t in ts}) > 1:
         raise ValueError("Invalid usage of tensors with different dtypes")
@@ -574,6 +594,8 @@ def _many(ts, name):
 
 def _raw(g, t):
     """Elements in order where the group's back end takes them, on the host or its GPU: t itself where they are that, and whether they are."""
+    if not t.is_cuda and not t.is_meta and t.is_contiguous():
+        return t, True
     t = t.detach()
     here = t.device.type == "cpu" or (t.device.type == "cuda" and g._device is not None)
     if here and t.is_contiguous():

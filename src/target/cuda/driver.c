@@ -85,7 +85,10 @@ enum {
     ATTR_threads = 39,
     ATTR_major = 75,
     ATTR_minor = 76,
-    ATTR_shared = 97
+    ATTR_shared = 97,
+    ATTR_pci_bus = 33,
+    ATTR_pci_device = 34,
+    ATTR_pci_domain = 50
 };
 
 typedef struct pinned_block {
@@ -240,7 +243,10 @@ static bool read_props(device *d, tp_err *err)
                  { ATTR_warp, &p->warp },
                  { ATTR_clock, &p->clock_khz },
                  { ATTR_l2, &p->l2_bytes },
-                 { ATTR_shared, &p->shared_optin } };
+                 { ATTR_shared, &p->shared_optin },
+                 { ATTR_pci_domain, &p->pci_domain },
+                 { ATTR_pci_bus, &p->pci_bus },
+                 { ATTR_pci_device, &p->pci_device } };
     for (size_t i = 0; i < COUNT(ints); i++)
         if (!CALL(device_attribute, (ints[i].to, ints[i].attr, d->handle), err))
             return false;

@@ -14,6 +14,7 @@ typedef struct cuda_props {
     char name[96];
     int major, minor; /* compute capability */
     int multiprocessors, max_threads, warp, clock_khz, l2_bytes, shared_optin;
+    int pci_domain, pci_bus, pci_device;
     size_t total_memory;
 } cuda_props;
 
