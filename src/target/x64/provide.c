@@ -1,6 +1,7 @@
 /* provide.c - see provide.h. */
 #include "target/x64/provide.h"
 #include "target/x64/conv.h"
+#include "ops/conv_depth.h"
 #include "target/x64/conv_half.h"
 #include "target/x64/gemm.h"
 #include "target/x64/int8.h"
@@ -133,7 +134,8 @@ static bool conv_forward_own(dtype dt, const conv_geom *g, const void *x, const 
     if (is_product(g) && product(false, dt, dt, places(g), g->o, g->c, 1, rows_of(x, g->c), cols_of(w, g->c),
                                  0, rows_of(y, g->o), 1, 0, 0, 0, bias, 0, NULL))
         return true;
-    return corr_forward(gen_isa_host(), dt, g, x, w, bias, y, NULL);
+    return conv_depth_forward(dt, g, x, w, bias, y) ||
+           corr_forward(gen_isa_host(), dt, g, x, w, bias, y, NULL);
 }
 bool gen_convolution(dtype dt, const conv_geom *g, const void *x, const void *w, const void *bias, void *y,
                      const gemm_epilogue *e)
@@ -147,7 +149,7 @@ static bool conv_grad_input_own(dtype dt, const conv_geom *g, const void *dy, co
     if (is_product(g) && product(false, dt, dt, places(g), g->c, g->o, 1, rows_of(dy, g->o), rows_of(w, g->c),
                                  0, rows_of(dx, g->c), 1, 0, 0, 0, NULL, 0, NULL))
         return true;
-    return corr_grad_input(gen_isa_host(), dt, g, dy, w, dx);
+    return conv_depth_grad_input(dt, g, dy, w, dx) || corr_grad_input(gen_isa_host(), dt, g, dy, w, dx);
 }
 static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, const void *dy, void *dw)
 {
@@ -164,7 +166,7 @@ static bool conv_grad_weight_own(dtype dt, const conv_geom *g, const void *x, co
         i++;
     if (i && i == g->n)
         return true;
-    return corr_grad_weight(gen_isa_host(), dt, g, x, dy, dw);
+    return conv_depth_grad_weight(dt, g, x, dy, dw) || corr_grad_weight(gen_isa_host(), dt, g, x, dy, dw);
 }
 
 /* The eager loops are compiled for the same sets in the same order. */
