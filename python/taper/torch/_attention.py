@@ -5,6 +5,7 @@ each row, and the backward graph computes the probabilities again."""
 import operator
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 aten = torch.ops.aten
 
@@ -12,17 +13,31 @@ aten = torch.ops.aten
 class _Writer:
     """Adds calls before a node; each knows its type."""
 
-    def __init__(self, graph, before):
-        self.graph, self.before = graph, before
+    def __init__(self, graph, before, mode):
+        self.graph, self.before, self.mode = graph, before, mode
+        vals = [n.meta["val"] for n in before.all_input_nodes]
+        self.fixed = all(isinstance(n, int) for v in vals for n in (*v.shape, *v.stride()))
 
     def __call__(self, op, *args, **kw):
         with self.graph.inserting_before(self.before):
             node = self.graph.call_function(op, args, kw)
-        value = lambda a: a.meta["val"] if isinstance(a, torch.fx.Node) else a
         node.meta = {k: v for k, v in self.before.meta.items() if k in ("stack_trace", "nn_module_stack", "seq_nr")}
-        v = op(*torch.fx.map_arg(args, value), **torch.fx.map_arg(kw, value))
-        node.meta["val"] = torch.empty_strided(v.size(), v.stride(), dtype=v.dtype, device=v.device)  # a view would hold on to its base, which is not kept on disk
+        # a view would hold on to its base, which is not kept on disk: every value is a tensor of its own
+        if self.fixed:  # without a fake mode a call costs a tenth
+            v = op(*torch.fx.map_arg(args, self._bare), **torch.fx.map_arg(kw, self._bare))
+            v = torch.empty_strided(v.size(), v.stride(), dtype=v.dtype, device="meta")
+            node.meta["val"] = FakeTensor(self.mode, v, self.before.all_input_nodes[0].meta["val"].device)
+        else:
+            value = lambda n: n.meta["val"]
+            with self.mode:
+                v = op(*torch.fx.map_arg(args, value), **torch.fx.map_arg(kw, value))
+                node.meta["val"] = torch.empty_strided(v.size(), v.stride(), dtype=v.dtype, device=v.device)
         return node
+
+    @staticmethod
+    def _bare(node):
+        v = node.meta["val"]
+        return torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device="meta")
 
     def number(self, n, x):
         return self(aten.full.default, [], n, dtype=x.meta["val"].dtype, device=x.meta["val"].device)
@@ -119,8 +134,9 @@ def expand(gm):
     """Writes out the calls whose results are not those of scaled_dot_product_attention alone."""
     found = [n for n in gm.graph.nodes if n.target in RULES and (n.target is BACKWARD or any(u.args[1] == 1 for u in n.users)) and _fits(n)]
     for node in found:
-        with torch._guards.detect_fake_mode([a.meta["val"] for a in node.all_input_nodes]), torch.no_grad():
-            parts = RULES[node.target](_Writer(gm.graph, node), *node.args, **node.kwargs)
+        mode = torch._guards.detect_fake_mode([a.meta["val"] for a in node.all_input_nodes])
+        with torch.no_grad():
+            parts = RULES[node.target](_Writer(gm.graph, node, mode), *node.args, **node.kwargs)
         for user in list(node.users):
             assert user.target is operator.getitem
             user.replace_all_uses_with(parts[user.args[1]])
