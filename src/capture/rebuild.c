@@ -1649,6 +1649,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     free(versions);
     if (e->nograd)
         cx->grad_mode = mode;
+    if (e->leaves_grad)
+        cx->grad_mode = e->leaves_grad > 1;
     cx->autocast = cast;
     if (!ran) { /* in the middle of the graph, perhaps inside of a block that switches modes */
         cx->grad_mode = mode;
