@@ -277,7 +277,8 @@ void check_early(planner *pl)
             last = i;
         now[i] = to;
     }
-    for (int pass = 0; pass < 2; pass++) /* those that go to one place in their order, before the step there */
+    for (int pass = 0; pass < 2;
+         pass++) /* those that go to one place in their order, before the step there */
         for (int i = n - 1; i >= 0; i--)
             if ((now[i] == i) == (pass == 0)) {
                 next[i] = first[now[i]];
@@ -338,8 +339,9 @@ void choose_reuse(planner *pl)
             tensor_device(t->type).kind != tensor_device(x->type).kind)
             continue;
         if (x->kind == SLOT_input ? o.step < (o.part ? sure : safe) || x->last > o.step || x->output
-                                  : x->kind != SLOT_buffer || x->output || x->transient || t->output ||
-                                        x->last > o.step || x->last < (o.part ? t->first : o.step))
+                                  : x->kind != SLOT_buffer || x->output || x->transient ||
+                                        (t->output && (!o.part || x->reuses)) || x->last > o.step ||
+                                        x->last < (o.part ? t->first : o.step))
             continue;
         if (p->step.at[o.step].epilogue) { /* the product reads its operands while rows are written */
             memory_use u = { pl, of, false };
@@ -349,12 +351,17 @@ void choose_reuse(planner *pl)
                 continue;
         }
         taken[of] = true;
+        if (o.part)
+            copy[t->first] = true;
+        if (t->output && x->kind == SLOT_buffer) { /* the caller's memory serves both */
+            x->reuses = to + 1;
+            t->first = MIN(t->first, x->first);
+            continue;
+        }
         if (x->reuses) /* of a chain, all lie where its first value does */
             of = x->reuses - 1;
         t->reuses = of + 1;
         touch(pl, of, t->last);
-        if (o.part)
-            copy[t->first] = true;
     }
     keep_under(pl);
     drop_steps(pl, copy);
