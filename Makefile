@@ -74,8 +74,8 @@ fuzz: build      ## long fuzzing of graphs and readers
 programs: build  ## public packages with PyTorch and with Taper, side by side; refreshes docs/programs.md (needs a package registry; minutes)
 	@nice -n 10 $(PYTHON) tests/programs/run.py
 
-fuzz-programs: build ## random Python programs, compiled against eager and PyTorch (hours; TAPER_FUZZ_PROGRAMS, TAPER_FUZZ_SECONDS, TAPER_FUZZ_SEED)
-	@nice -n 10 $(PYTHON) tests/fuzz/programs/fuzz.py --count $${TAPER_FUZZ_PROGRAMS:-20000} --seconds $${TAPER_FUZZ_SECONDS:-0} --seed $${TAPER_FUZZ_SEED:-1} --torch $${TAPER_TORCH_PYTHON:-auto} --out $(BUILD)/fuzz-programs
+fuzz-programs: build ## random Python programs, compiled against eager and PyTorch (hours; TAPER_FUZZ_PROGRAMS, _SECONDS, _SEED, _JOBS)
+	@nice -n 10 $(PYTHON) tests/fuzz/programs/fuzz.py --count $${TAPER_FUZZ_PROGRAMS:-20000} --seconds $${TAPER_FUZZ_SECONDS:-0} --seed $${TAPER_FUZZ_SEED:-1} --jobs $${TAPER_FUZZ_JOBS:-1} --torch $${TAPER_TORCH_PYTHON:-auto} --out $(BUILD)/fuzz-programs
 
 numerics: build  ## errors of the vector math at every float there is, on all cores (half an hour of processor time); prints the table of docs/numerics.md
 	@rm -f $(BUILD)/numerics.txt

@@ -138,9 +138,14 @@ bool bases_find(trace *t, const ir_graph *g, bool grads, tp_err *err)
         }
         shape_storage_bytes((dtype)x->dt, x->ndim, x->size, x->stride, x->offset, &bytes, NULL);
         int64_t end = MAX(bytes / (int64_t)dtype_size((dtype)x->dt), x->offset);
+        if (x->numel == 0) /* it reaches no memory, wherever it begins */
+            end = x->offset;
         if (b == t->nbase) {
             t->base[t->nbase++] = (aot_base){ i, x->offset, end - x->offset };
-        } else {
+        } else if (t->base[b].len == 0 && x->numel != 0) {
+            t->base[b].lo = x->offset;
+            t->base[b].len = end - x->offset;
+        } else if (x->numel != 0) {
             aot_base *o = &t->base[b];
             int64_t hi = MAX(o->lo + o->len, end);
             o->lo = MIN(o->lo, x->offset);
@@ -172,7 +177,7 @@ bool bases_add(trace *t, const ir_graph *g, tp_err *err)
         const tp_tensor *x = ir_type(g->inputs.at[i]);
         int b = t->base_of[i] - 1;
         tp_val arg[4] = { vT(t->in[t->nin + b]), vIs(x->size, x->ndim), vIs(x->stride, x->ndim),
-                          vI(x->offset - t->base[b].lo) },
+                          vI(x->numel == 0 ? 0 : x->offset - t->base[b].lo) },
                out = vNone;
         tensor_unref(t->in[i]);
         t->in[i] = NULL;

@@ -237,10 +237,9 @@ static bool drop_modes(entry *e, ir_graph *g, PyObject *const *in, int nin)
         return true;
     for (int i = 0; i < nin; i++)
         needs |= py_is_tensor(in[i]) && grad_requires_grad(py_tensor(in[i]));
-    if (mode != g->grad_mode)
-        return false;
     if (needs && !off)
-        return g->grad_mode;
+        return g->grad_mode && mode;
+    e->leaves_grad = mode != g->grad_mode ? 1 + mode : 0;
     IR_EACH_SAFE (n, g)
         if (n->kind == IR_opaque && ir_switches_grad(n))
             ir_erase(n);

@@ -195,6 +195,8 @@ struct entry {
     } cut;
     bool has_cut, has_held;
     bool nograd; /* all of the graph runs with gradients off */
+    uint8_t
+        leaves_grad; /* behind it gradients are off (1) or on (2), whatever they were before; 0: as before */
     /* the graph */
     run_program *run;
     ir_graph *graph; /* as captured; NULL: a backend written in Python has its own */

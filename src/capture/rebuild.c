@@ -571,6 +571,19 @@ static bool dict_effects(rb *b, tobj k)
     return ok;
 }
 
+/* x.data = v, and the writes that x has seen since: they went to v in the graph. */
+static bool data_effect(rb *b, tobj *k, PyObject *v)
+{
+    PyObject *f = PyObject_GetAttrString(py_module, "_replace_data"),
+             *a = Py_BuildValue("(OOI)", k->abs, v, tensor_version(py_tensor(k->abs)) - k->data_at);
+    keep(b->e, f);
+    keep(b->e, a);
+    bool ok = f && a && add_effect(b, FX_call, konst(b, f), NULL, a);
+    Py_XDECREF(f);
+    Py_XDECREF(a);
+    return ok;
+}
+
 static bool effects(rb *b)
 {
     trace *t = b->t;
@@ -620,7 +633,10 @@ static bool effects(rb *b)
                                      !k.container /* a namespace; a user's dictionary has attributes */
                                  ? (del ? FX_delglobal : FX_global)
                                  : (del ? FX_delattr : FX_setattr);
-            if (!add_effect(b, fx, target_of(b, &k), key, del ? NULL : v))
+            bool data = fx == FX_setattr && py_is_tensor(k.abs) &&
+                        !PyUnicode_CompareWithASCIIString(key, "data") &&
+                        tensor_version(py_tensor(k.abs)) != k.data_at;
+            if (data ? !data_effect(b, &k, v) : !add_effect(b, fx, target_of(b, &k), key, del ? NULL : v))
                 return false;
             if (fx == FX_setattr && k.cleared && k.src->kind != SRC_const && py_is_tensor(k.abs) &&
                 !PyUnicode_CompareWithASCIIString(key, "grad"))
@@ -1023,6 +1039,10 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
         }
         for (int i = 0; good && i < e->nstack; i++)
             good = (e->stack[i] = rebuild(&b, f->stack[i])) != NULL;
+        for (int i = 0; good && i < e->nlocal; i++) /* what is there anyway stays: weak references see it */
+            if (e->local[i] && e->local[i]->kind == R_null && !live[i] && f->fast[i] &&
+                !IS_LAZY(f->fast[i]) && map_geti(&b.seen, (uint64_t)(uintptr_t)f->fast[i]))
+                good = (e->local[i] = rebuild(&b, f->fast[i])) != NULL;
         free(live);
         if (!good)
             goto done;
@@ -1649,6 +1669,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     free(versions);
     if (e->nograd)
         cx->grad_mode = mode;
+    if (e->leaves_grad)
+        cx->grad_mode = e->leaves_grad > 1;
     cx->autocast = cast;
     if (!ran) { /* in the middle of the graph, perhaps inside of a block that switches modes */
         cx->grad_mode = mode;

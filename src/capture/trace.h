@@ -22,6 +22,7 @@ typedef struct tobj {
     ir_node *node;      /* placeholders */
     PyObject *snapshot; /* contents at the start: list, or dict */
     PyObject *over;     /* attributes written: name -> value or the deleted mark */
+    uint32_t data_at;   /* writes to the tensor when its data was last replaced */
     PyObject *dict;     /* shadow of __dict__ once asked for */
     bool container;
     bool cleared;   /* its gradient was set to None before any operator */

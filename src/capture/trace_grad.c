@@ -411,9 +411,13 @@ void t_grad_finish(trace *t)
     for (size_t i = 0; i < t->objs.n; i++) /* inputs that were written have a history now */
         if (t->objs.at[i].node && can_still_be_differentiated(t->objs.at[i].abs))
             return;
+    bool mode = t->g->grad_mode;
     IR_EACH_SAFE (n, t->g)
-        if (ir_switches_grad(n))
+        if (ir_switches_grad(n)) {
+            mode = n->arg[0].b;
             ir_erase(n);
+        }
+    t->e->leaves_grad = mode != t->g->grad_mode ? 1 + mode : 0;
     t->g->grad_mode = false;
     t->e->nograd = true;
 }

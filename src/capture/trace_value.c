@@ -2596,6 +2596,7 @@ static int set_data(trace *t, PyObject *o, PyObject *v)
     if (r >= 0) {
         x->node = y->node;
         x->rec = y->rec;
+        k->data_at = tensor_version(x);
     }
     Py_XDECREF(d);
     return r;

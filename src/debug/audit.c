@@ -172,11 +172,11 @@ static bool plain_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, bo
     int n = op_row_of(op)->schema.nparam;
     for (int i = 0; i < n; i++)
         if (is_float_tensor(&arg[i]))
-            version[i] = arg[i].t->storage->version;
+            version[i] = tensor_version(arg[i].t);
     bool was = ops_provider_skip(apart), ok = ops_call(&c, op, v, arg, o->v, NULL);
     ops_provider_skip(was);
     for (int i = 0; ok && i < n && o->nwritten < WRITTEN; i++)
-        if (is_float_tensor(&arg[i]) && arg[i].t->storage->version != version[i])
+        if (is_float_tensor(&arg[i]) && tensor_version(arg[i].t) != version[i])
             o->written[o->nwritten++] = tensor_ref(arg[i].t);
     return ok;
 }

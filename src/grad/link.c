@@ -63,7 +63,7 @@ static tp_tensor *unpack(link_step *s, int i, tp_err *err) /* counted or NULL */
     kept *k = &s->kept[i];
     if (k->handle)
         return s->pack->unpack(s->pack->data, k->handle, err);
-    if (k->t->storage->version != k->version) {
+    if (tensor_version(k->t) != k->version) {
         grad_changed(k->t, k->version, (grad_edge){ NULL, 0 }, err);
         return NULL;
     }
@@ -121,7 +121,7 @@ static bool keep(link_step *s, op_ctx *cx, const tp_val *others, const tp_val *o
         for (int o = 0; o < outputs->n; o++)
             if (outputs->ts[o] == t)
                 k->out = o;
-        k->version = t->storage->version;
+        k->version = tensor_version(t);
         if (!s->pack) {
             k->t = k->out < 0 ? tensor_ref(t) : keep_alias(t);
             continue;
@@ -140,9 +140,12 @@ static bool keep(link_step *s, op_ctx *cx, const tp_val *others, const tp_val *o
 tp_tensor *grad_function_result(grad_node *n, int nr, tp_tensor *t, tp_err *err)
 {
     tp_tensor *r;
-    if (grad_requires_grad(t))
-        r = keep_alias(t);
-    else {
+    if (grad_requires_grad(t)) {
+        r = t->base ? tensor_view(t, t->ndim, t->size, t->stride, t->offset) : keep_alias(t);
+        r->node = t->node;
+        r->rec = t->rec;
+        r->spare |= t->base ? AGF_custom_view : 0;
+    } else {
         r = tensor_ref(t);
         if (t->base) /* a view of an input: its history is the function's, not its base's */
             t->spare = (uint8_t)((t->spare & ~AGF_nograd_view) | AGF_custom_view);

@@ -267,7 +267,7 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
             if (c->save_in >> i & 1) {
                 tp_tensor *keep = i == 0 && c->self ? c->self : v->t, *got = NULL;
                 if (keep == c->self)
-                    s->ver[i] = keep->storage->version;
+                    s->ver[i] = tensor_version(keep);
                 ok = ok && save_tensor(s, i, keep, &got, c->early ? &c->early[i] : NULL, c->cx, err);
                 s->arg[i] = vT(got);
             }
@@ -305,7 +305,7 @@ static op_step *step_new(const call_info *c, const tp_val *out, int nres, tp_err
         if (!t)
             continue;
         dims = put_shape(&n->in[i], t, dims);
-        s->ver[np + c->nlist + i] = t->storage->version;
+        s->ver[np + c->nlist + i] = tensor_version(t);
         if (c->save_out >> (i < 32 ? i : 31) & 1) {
             tp_tensor *a = saved_alias(t);
             ok = ok && save_tensor(s, np + c->nlist + i, a, &s->out[i], NULL, c->cx, err);
@@ -433,14 +433,14 @@ static bool collect(call_info *c, tp_err *err)
         if (i == c->lparam) {
             for (int k = 0; k < c->nlist; k++, e++)
                 if (v->ts[k]) {
-                    c->ver[np + k] = v->ts[k]->storage->version;
+                    c->ver[np + k] = tensor_version(v->ts[k]);
                     if (grad_requires_grad(v->ts[k]))
                         c->edge[e] = grad_edge_of(v->ts[k], err);
                 }
             continue;
         }
         if (v->kind == VAL_tensor) {
-            c->ver[i] = v->t->storage->version;
+            c->ver[i] = tensor_version(v->t);
             if (c->need >> i & 1)
                 c->edge[e] = grad_edge_of(v->t, err);
         }
@@ -670,7 +670,7 @@ bool grad_changed(const tp_tensor *t, uint32_t want, grad_edge from, tp_err *err
     err_set(err, ERR_runtime,
             "one of the variables needed for gradient computation has been modified by an inplace operation: "
             "%s is at version %u; expected version %u instead. Hint: %s",
-            strbuf_str(&b), t->storage->version, want,
+            strbuf_str(&b), tensor_version(t), want,
             op_ctx_cur()->anomaly
                 ? "the backtrace further above shows the operation that failed to compute its gradient. The "
                   "variable in question was changed in there or anywhere later. Good luck!"
@@ -691,7 +691,7 @@ static bool unpack(op_step *s, bld *b, int at, tp_tensor **t, grad_edge from, tp
             return false;
     } else if (!*t)
         return true;
-    else if (TP_UNLIKELY((*t)->storage->version != s->ver[at]))
+    else if (TP_UNLIKELY(tensor_version(*t) != s->ver[at]))
         return grad_changed(*t, s->ver[at], from, err);
     if (!b->cx->grad_mode || !dtype_has_grad((dtype)(*t)->dt))
         return true;
@@ -786,7 +786,7 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
               .nlist = nl,
               .nout = n->nin };
     if (!vi->fn) {
-        err_set(err, ERR_runtime, "the derivative for '%s' is not implemented", row->full);
+        err_set(err, ERR_notimpl, "the derivative for '%s' is not implemented.", row->full);
         goto done;
     }
     if (!vi->fn(&g) || b->failed) {

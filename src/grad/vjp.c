@@ -114,7 +114,7 @@ const vjp_info *vjp_info_of(op_id op)
 
 static bool vjp_hole(vjp *g)
 {
-    return err_set(g->b->err, ERR_runtime, "the derivative for '%s' is not implemented", g->row->full);
+    return err_set(g->b->err, ERR_notimpl, "the derivative for '%s' is not implemented.", g->row->full);
 }
 
 const vjp_row *vjp_row_of(op_id op)

@@ -247,5 +247,6 @@ void choose_materialized(planner *pl)
         f->library_call = true;
         ir_each_operand(n, operand_in_memory, pl);
     }
+    choose_in_place(pl);
     count_leaves(pl);
 }

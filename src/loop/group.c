@@ -500,6 +500,10 @@ void form_groups(planner *pl)
             start_call(pl, n, &deps);
             continue;
         }
+        if (f->scatter && !base_ends(pl, n, &deps)) {
+            f->scatter = !is_inline(pl, n); /* then with a copy */
+            node_deps(pl, n, &deps);
+        }
         if (!f->scan && !f->scatter && absorb_newest(pl, &deps))
             node_deps(pl, n, &deps);
         bool in = false;

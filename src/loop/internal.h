@@ -64,6 +64,7 @@ struct group {
 typedef struct reuse { /* step `step` writes each element of n where it reads that of x, after it was read */
     ir_node *n, *x;
     int step;
+    bool part; /* a part of x alone, of which the step before made a copy: that is not needed then */
 } reuse;
 
 struct planner {
@@ -232,6 +233,9 @@ const char *windows_of(const tp_val *arg, bool max, const tp_tensor *x, windows 
 ir_node *counts_up(planner *pl, ir_node *index, symint size);
 /* single: lanes may meet. where: which of them are written; 0: all. */
 void scatter_at(walk *w, ir_node *n, const lin *home, bool single, vir_ref where);
+void choose_in_place(planner *pl);
+bool base_may_end(planner *pl, const ir_node *n);
+bool base_ends(planner *pl, const ir_node *n, group_list *deps);
 lin scatter_place(walk *w, const ir_node *n, const lin *home, int d);
 bool scatter_single(const ir_node *n);
 int scatter_widest(planner *pl, const ir_node *n);
@@ -343,6 +347,7 @@ int slot_add(planner *pl, slot_kind kind, const ir_node *n, int index);
 int slot_of(planner *pl, ir_node *n);
 void find_reuse(planner *pl, const group *g, const walk *w);
 void find_outputs(planner *pl);
+void check_early(planner *pl);
 void life_times(planner *pl);
 void choose_reuse(planner *pl);
 void find_into(planner *pl);

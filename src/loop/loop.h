@@ -105,7 +105,8 @@ void loop_decision_print(strbuf *b, const loop_decision *d);
 typedef struct loop_gather { /* by dimension of the first operand */
     struct {
         ir_node *index; /* decides the place; NULL: dimension `from` of what is read or written does */
-        int from;       /* with an index: the dimension that its first one is */
+        int from;       /* with an index: the dimension that its first one is; -1: all goes to `start` */
+        symint start;   /* without one: where it begins */
     } d[TP_MAX_DIMS];
     int n;
     bool wrap; /* negative indices count from the end */

@@ -187,8 +187,12 @@ static lin eval_index(walk *w, ir_node *index, const lin *at, symint size, bool 
 static lin indexed(walk *w, const ir_node *n, const loop_gather *g, int d, const symint *size, const lin *idx)
 {
     ir_node *index = g->d[d].index;
-    if (!index)
-        return idx[g->d[d].from];
+    if (!index) {
+        symint start = g->d[d].start;
+        return g->d[d].from < 0 ? lin_const(start)
+               : start == 0     ? idx[g->d[d].from]
+                                : ladd(w, idx[g->d[d].from], lin_const(start));
+    }
     const tp_tensor *x = ir_type(index);
     lin at[TP_MAX_DIMS];
     for (int k = 0; k < x->ndim; k++)
@@ -266,7 +270,8 @@ void scatter_at(walk *w, ir_node *n, const lin *home, bool single, vir_ref where
     lin to = address(w, t, sub);
     if (w->dry) {
         vec_push(&w->pl->check, n);
-        vec_push(&w->seen, ((access){ .at = linear_part(w, t, sub), .part = to.opaque }));
+        vec_push(&w->seen,
+                 ((access){ .at = linear_part(w, t, sub), .part = to.opaque, .to = to.opaque ? NULL : n }));
         return;
     }
     int buf = buffer_of(w, n, g.adds ? VIR_INOUT : VIR_OUT);
@@ -330,7 +335,7 @@ static bool scatter_fits(planner *pl, ir_node *n)
         why = "not in its element type";
     else if (src->kind != VAL_node && !is_known_number(src))
         why = "its number is not known yet";
-    else if (!computed && pl->c->caps->library)
+    else if (!computed && pl->c->caps->library && !base_may_end(pl, n))
         why = "nothing is computed on the way";
     else if (!decide(pl->c, DECIDE_lower, n))
         why = "refused";
@@ -340,6 +345,72 @@ static bool scatter_fits(planner *pl, ir_node *n)
             operand_in_memory(pl, g.d[d].index);
     pl->in[n->id].scatter = !why;
     return !why;
+}
+
+/* ---- in place: without a copy, where what is written into ends ---- */
+/* Does nothing after n read what n writes into? As far as the order of the program tells. */
+bool base_may_end(planner *pl, const ir_node *n)
+{
+    enum { LOOKS = 64 };
+    const ir_node *x = n->arg[0].node, *stack[LOOKS] = { x };
+    int have = 1, looks = LOOKS;
+    if (x->kind == IR_placeholder ? pl->in[n->id].into != x
+                                  : x->kind != IR_call || row_of(x)->flags & OPF_VIEW)
+        return false;
+    while (have) {
+        const ir_node *v = stack[--have];
+        for (const ir_use *u = v->uses; u; u = u->next) {
+            if (u->user == n)
+                continue;
+            if (u->user->id > n->id || u->user->kind != IR_call || --looks == 0 || have == LOOKS)
+                return false;
+            if (row_of(u->user)->flags & OPF_VIEW)
+                stack[have++] = u->user;
+        }
+    }
+    return true;
+}
+
+/* Values that are written in part: in place, where that part is small and the whole is there to be written into. */
+void choose_in_place(planner *pl)
+{
+    IR_EACH (n, pl->g) {
+        loop_gather g;
+        info *f = &pl->in[n->id];
+        if (!f->materialized || f->library_call || f->scatter || n->kind != IR_call ||
+            !lower_row(n)->gather || !is_inline(pl, n) || !loop_gather_of(n, &g) || !g.writes)
+            continue;
+        const ir_node *x = n->arg[0].node;
+        int64_t part = hint(shape_numel(g.nd, g.size));
+        f->scatter = part && part <= hint(ir_type(n)->numel) / 2 &&
+                     (x->kind == IR_placeholder || pl->in[x->id].materialized) &&
+                     (pl->c->caps->scatter_ranges || !scatter_single(n)) && base_may_end(pl, n);
+    }
+}
+
+/* The same when groups are formed: adds those that read the base to what comes before n. */
+bool base_ends(planner *pl, const ir_node *n, group_list *deps)
+{
+    VEC(const ir_node *) stack = { 0 };
+    int looks = 256;
+    bool ends = true;
+    vec_push(&stack, n->arg[0].node);
+    while (stack.n && ends) {
+        const ir_node *v = vec_pop(&stack);
+        for (const ir_use *u = v->uses; u && ends; u = u->next) {
+            const info *f = &pl->in[u->user->id];
+            if (u->user == n)
+                continue;
+            if (u->user->kind != IR_call || --looks == 0 || (f->materialized && !f->g))
+                ends = false;
+            else if (!f->g)
+                vec_push(&stack, u->user);
+            else if (!list_has(deps, f->g))
+                vec_push(deps, f->g);
+        }
+    }
+    vec_free(&stack);
+    return ends;
 }
 
 static const char *gather_folds(planner *pl, const ir_node *n, const char **what)

@@ -558,16 +558,59 @@ static vir_ref slice_backward_at(walk *w, ir_node *n, const lin *idx)
     return sliced_at(w, n, idx, NULL, n->arg[0].node);
 }
 
+/* What is written, where the rest stays what it is: lo, and which dimension of the source there is for each of the result. */
+static bool part_written(const ir_node *n, loop_gather *g, symint lo, bool drops)
+{
+    const tp_tensor *t = ir_type(n), *x = n->arg[1].kind == VAL_node ? ir_type(n->arg[1].node) : NULL;
+    int dim = dim_arg(n, 2, t->ndim);
+    if (!x || x->dt != t->dt || x->ndim != t->ndim - drops)
+        return false;
+    for (int d = 0; d < t->ndim; d++)
+        g->d[d].from = d - (drops && d > dim);
+    if (drops)
+        g->d[dim].from = -1;
+    g->d[dim].start = lo;
+    g->writes = true;
+    g->src = 1;
+    g->nd = x->ndim;
+    memcpy(g->size, x->size, sizeof *g->size * (size_t)g->nd);
+    return true;
+}
+static bool select_scatter_of(const ir_node *n, loop_gather *g)
+{
+    const tp_tensor *t = ir_type(n);
+    if (n->arg[3].kind != VAL_int || !counts_from_start(n->arg[3].i))
+        return false;
+    symint lo = n->arg[3].i;
+    if (!sym_is_expr(lo) && lo < 0)
+        lo = sym_add(lo, t->size[dim_arg(n, 2, t->ndim)]);
+    return part_written(n, g, lo, true);
+}
+static bool slice_scatter_of(const ir_node *n, loop_gather *g)
+{
+    const tp_tensor *t = ir_type(n);
+    symint lo = int_arg(n, 3, 0);
+    if (int_arg(n, 5, 1) != 1 || sym_is_expr(lo))
+        return false;
+    if (lo < 0)
+        lo = sym_max(sym_add(lo, t->size[dim_arg(n, 2, t->ndim)]), 0);
+    return part_written(n, g, lo, false);
+}
+
 static void zeros_operands(planner *pl, ir_node *n) /* else it would be computed for the zeros too */
 {
     if (n->nuse <= 1 && is_inline(pl, n))
         operand_in_memory(pl, n->arg[0].node);
 }
-const lowering lower_select_scatter = { .fits = selected_fits, .value = select_scatter_at };
+const lowering lower_select_scatter = { .fits = selected_fits,
+                                        .value = select_scatter_at,
+                                        .gather = select_scatter_of };
 const lowering lower_select_backward = { .fits = selected_fits,
                                          .value = select_backward_at,
                                          .operands = zeros_operands };
-const lowering lower_slice_scatter = { .fits = sliced_fits, .value = slice_scatter_at };
+const lowering lower_slice_scatter = { .fits = sliced_fits,
+                                       .value = slice_scatter_at,
+                                       .gather = slice_scatter_of };
 const lowering lower_slice_backward = { .fits = sliced_fits,
                                         .value = slice_backward_at,
                                         .operands = zeros_operands };

@@ -67,13 +67,39 @@ static bool reads_any(const walk *w, const ir_node *x)
     return false;
 }
 
+/* The kernel that writes into a copy of x: it runs in the memory of x itself where x ends here, and reads x, if at all, only
+ * where it writes. Without the copy then. */
+static void find_written_over(planner *pl, const group *g, const walk *w)
+{
+    ir_node *n = g->member[0], *x = n->arg[0].node;
+    const info *f = &pl->in[n->id];
+    const lin *to = NULL;
+    bool input = x->kind == IR_placeholder, library = pl->in[x->id].library_call != pl->in[x->id].product;
+    if (g->part != 2 || !(input ? f->into == x : pl->in[x->id].materialized && !library) ||
+        !ir_type_equal(&x->val, &n->val) || !tensor_is_dense(ir_type(x)) || !decide(pl->c, DECIDE_inplace, n))
+        return;
+    for (size_t i = 0; i < w->seen.n; i++)
+        if (w->seen.at[i].to == n)
+            to = &w->seen.at[i].at;
+    for (size_t i = 0; i < w->seen.n; i++) {
+        const access *a = &w->seen.at[i];
+        if (a->n && beyond_views((ir_node *)a->n) == x && (!to || to->opaque || !lin_equal(&a->at, to)))
+            return;
+    }
+    vec_push(&pl->reuses, ((reuse){ n, x, -1, true }));
+}
+
 /* New values of inputs, and the last value of the kernel that has a reader, may lie where it reads. In one pass: another
  * would read what was written over. */
 void find_reuse(planner *pl, const group *g, const walk *w)
 {
     for (int i = 0; i < g->n; i++) {
         const info *f = &pl->in[g->member[i]->id];
-        if (f->level || f->scatter)
+        if (f->scatter) {
+            find_written_over(pl, g, w);
+            return;
+        }
+        if (f->level)
             return;
     }
     if (g->scan || g->part)
@@ -92,11 +118,11 @@ void find_reuse(planner *pl, const group *g, const walk *w)
                                !pl->in[x->id].materialized) ||
                 !reads_where_written(w, x, n))
                 continue;
-            vec_push(&pl->reuses, ((reuse){ n, x, -1 }));
+            vec_push(&pl->reuses, ((reuse){ n, x, -1, false }));
             f->last = found = true;
         }
         if (f->into && !f->last && !reads_any(w, f->into)) { /* written without being read: a copy, a fill */
-            vec_push(&pl->reuses, ((reuse){ n, f->into, -1 }));
+            vec_push(&pl->reuses, ((reuse){ n, f->into, -1, false }));
             f->last = found = true;
         }
     }
@@ -210,16 +236,101 @@ static void uses_memory(void *arg, ir_node *n)
         u->found |= s == u->slot;
 }
 
+/* May it refuse its data? Of kernels and products into planned memory only memory may run out. */
+static bool may_refuse(const loop_step *s)
+{
+    return s->kind == STEP_check || (s->kind == STEP_extern && !s->product);
+}
+
+/* Indices are checked as soon as they are there, but after all that may refuse before: then inputs can be written earlier. */
+void check_early(planner *pl)
+{
+    loop_plan *p = pl->p;
+    int n = (int)p->step.n, nslot = (int)p->slot.n, last = -1, at = 0;
+    bool any = false;
+    for (size_t i = 0; i < pl->reuses.n; i++)
+        any |= pl->reuses.at[i].part && pl->reuses.at[i].x->kind == IR_placeholder;
+    if (!any)
+        return;
+    int *made = mem_alloc(sizeof *made * (size_t)(nslot + 3 * n + 2)), *first = made + nslot,
+        *next = first + n + 1, *now = next + n;
+    loop_step *was = arena_dup(&pl->tmp, p->step.at, sizeof *was * (size_t)MAX(n, 1));
+    for (int i = 0; i < nslot; i++)
+        made[i] = -1;
+    for (int i = 0; i <= n; i++)
+        first[i] = -1;
+    for (int i = 0; i < n; i++) {
+        const loop_step *s = &was[i];
+        int to = i, of = s->slot;
+        for (int b = 0; s->kind == STEP_kernel && b < s->kernel->nbuf; b++)
+            if (made[s->kernel->buf[b]] < 0 && p->slot.at[s->kernel->buf[b]].kind == SLOT_buffer)
+                made[s->kernel->buf[b]] = i;
+        if (s->kind == STEP_extern && made[s->slot] < 0)
+            made[s->slot] = i;
+        while (s->kind == STEP_check && of >= 0 && of < nslot && made[of] < 0)
+            of = looks_at(pl, of);
+        if (s->kind == STEP_check)
+            to = MAX(last, of >= 0 && of < nslot ? made[of] : of < 0 ? -1 : i - 1) + 1;
+        while (to < i && attention_start(p, to) != to)
+            to++;
+        if (s->kind == STEP_extern && may_refuse(s))
+            last = i;
+        now[i] = to;
+    }
+    for (int pass = 0; pass < 2;
+         pass++) /* those that go to one place in their order, before the step there */
+        for (int i = n - 1; i >= 0; i--)
+            if ((now[i] == i) == (pass == 0)) {
+                next[i] = first[now[i]];
+                first[now[i]] = i;
+            }
+    for (int i = 0; i <= n; i++)
+        for (int k = first[i]; k >= 0; k = next[k]) {
+            now[k] = at;
+            p->step.at[at++] = was[k];
+        }
+    for (size_t i = 0; i < pl->reuses.n; i++)
+        pl->reuses.at[i].step = now[pl->reuses.at[i].step];
+    free(made);
+}
+
+static void drop_steps(planner *pl, const bool *drop)
+{
+    loop_plan *p = pl->p;
+    int n = (int)p->step.n, kept = 0, *now = mem_alloc(sizeof *now * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        now[i] = kept;
+        if (drop[i]) {
+            vec_free(&p->step.at[i].kernel->nodes);
+            p->nkernel--;
+        } else
+            p->step.at[kept++] = p->step.at[i];
+    }
+    now[n] = kept;
+    p->step.n = (size_t)kept;
+    for (size_t i = 0; i < p->slot.n && kept < n; i++) {
+        loop_slot *s = &p->slot.at[i];
+        s->first = s->first < 0 ? s->first : now[s->first];
+        s->last = s->last < 0 ? s->last : now[s->last];
+    }
+    free(now);
+}
+
 /* Values that lie in the memory of another: of one that is read for the last time where they are written, or of an input
- * whose new value they are. Inputs are written when nothing can fail any more: a graph that fails has changed nothing. */
+ * whose new value they are. Inputs are written when nothing can fail any more: a graph that fails has changed nothing. A
+ * part of one (a row of a cache) is written where the program does it, unless something after that may refuse its data. */
 void choose_reuse(planner *pl)
 {
     loop_plan *p = pl->p;
-    int nsteps = (int)p->step.n, safe = 0; /* the first step after all that can fail */
-    for (int i = 0; i < nsteps; i++)
+    int nsteps = (int)p->step.n, safe = 0,
+        sure = 0; /* the first step after all that can fail, that may refuse */
+    for (int i = 0; i < nsteps; i++) {
         if (p->step.at[i].kind != STEP_kernel || p->step.at[i].epilogue || fault_state != 0)
             safe = i + 1;
-    bool *taken = mem_zalloc(MAX(p->slot.n, (size_t)1));
+        if (may_refuse(&p->step.at[i]) || fault_state != 0)
+            sure = i + 1;
+    }
+    bool *taken = mem_zalloc(MAX(p->slot.n, (size_t)1)), *copy = mem_zalloc(MAX(p->step.n, (size_t)1));
     for (size_t i = 0; i < pl->reuses.n; i++) {
         reuse o = pl->reuses.at[i];
         int to = pl->in[o.n->id].slot - 1, of = slot_of(pl, o.x);
@@ -227,9 +338,10 @@ void choose_reuse(planner *pl)
         if (to < 0 || t->kind != SLOT_buffer || t->reuses || t->transient || taken[of] ||
             tensor_device(t->type).kind != tensor_device(x->type).kind)
             continue;
-        if (x->kind == SLOT_input
-                ? o.step < safe || x->last > o.step || x->output
-                : x->kind != SLOT_buffer || x->output || x->transient || x->last != o.step || t->output)
+        if (x->kind == SLOT_input ? o.step < (o.part ? sure : safe) || x->last > o.step || x->output
+                                  : x->kind != SLOT_buffer || x->output || x->transient ||
+                                        (t->output && (!o.part || x->reuses)) || x->last > o.step ||
+                                        x->last < (o.part ? t->first : o.step))
             continue;
         if (p->step.at[o.step].epilogue) { /* the product reads its operands while rows are written */
             memory_use u = { pl, of, false };
@@ -238,12 +350,23 @@ void choose_reuse(planner *pl)
             if (u.found)
                 continue;
         }
-        t->reuses = of + 1;
         taken[of] = true;
+        if (o.part)
+            copy[t->first] = true;
+        if (t->output && x->kind == SLOT_buffer) { /* the caller's memory serves both */
+            x->reuses = to + 1;
+            t->first = MIN(t->first, x->first);
+            continue;
+        }
+        if (x->reuses) /* of a chain, all lie where its first value does */
+            of = x->reuses - 1;
+        t->reuses = of + 1;
         touch(pl, of, t->last);
     }
     keep_under(pl);
+    drop_steps(pl, copy);
     free(taken);
+    free(copy);
 }
 
 /* What becomes the value of which input: where nobody else is to have it. */

@@ -101,6 +101,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     crumb_drop("loops", "writing kernels");
     if (!write_steps(&pl, order))
         goto done;
+    check_early(&pl);
     find_outputs(&pl);
     crumb_drop("loops", "memory plan");
     life_times(&pl);

@@ -376,6 +376,12 @@ static bool conv_sizes(op_call *c, tp_tensor *x, tp_tensor *w, tp_tensor *bias, 
     }
     if (none)
         return conv_no_output(c, nd, x, size);
+    if (x->numel == 0 && x->size[0] != 0 && x->size[1] != 0) {
+        size_text s;
+        return err_set(c->err, ERR_runtime,
+                       "Only zero batch or zero channel inputs are supported, but got input shape: %s",
+                       sizes_str(&s, x->ndim, x->size));
+    }
     if (small)
         return conv_window_too_large(c, nd, x, w, pd, dl);
     return true;

@@ -567,6 +567,8 @@ bool eager_index_fill(op_call *c)
     int d;
     if (!tensor_copy(out, arg_t(c, 0), c->err) || !arg_dim(c, 1, out->ndim, &d))
         return false;
+    if (out->numel == 0) /* whatever the index says */
+        return true;
     if (v)
         v = scratch_in(&s, v, (dtype)out->dt);
     else
@@ -774,6 +776,8 @@ bool shape_embedding(op_call *c)
             dtype_rows[ix->dt].gname);
     if (ix->ndim + 1 > TP_MAX_DIMS)
         return err_set(c->err, ERR_runtime, "tensor has too many (>%d) dims", TP_MAX_DIMS);
+    if (w->size[0] == 0 && sym_gt(ix->numel, 0)) /* rows are selected of a table that has none */
+        return err_set(c->err, ERR_runtime, "index_select(): self indexing axis dim should be positive");
     memcpy(size, ix->size, sizeof(symint) * ix->ndim);
     size[ix->ndim] = w->size[1];
     return out_new(c, (dtype)w->dt, ix->ndim + 1, size) != NULL;

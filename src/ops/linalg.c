@@ -144,6 +144,10 @@ bool shape_baddbmm(op_call *c)
 {
     symint size[3];
     tp_tensor *s = arg_t(c, 0), *a = arg_t(c, 1), *b = arg_t(c, 2);
+    int d;
+    for (int i = 0; i < 3; i++) /* self is expanded to these three first */
+        if (!dim_wrap(i, i < 2 ? a->ndim : b->ndim, &d, c->err))
+            return false;
     if (!batch_shape(c, a, b, size))
         return false;
     if (s->dt != a->dt)

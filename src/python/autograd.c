@@ -480,7 +480,7 @@ static bool fn_save(fn_step *s, PyNode *c, PyObject *outs)
         for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(outs); k++)
             if (PyTuple_GET_ITEM(outs, k) == o)
                 v->out = (int)k;
-        v->ver = t->storage->version;
+        v->ver = tensor_version(t);
         if (v->out >= 0) {
             tp_tensor *a = tensor_alias(t);
             a->node = t->node;
@@ -527,7 +527,7 @@ static PyObject *ctx_saved(PyObject *o, void *x)
         else if (v->pack) {
             tp_tensor *u = v->pack->unpack(v->pack->data, v->handle, &err);
             r = u ? py_wrap(u) : py_raise(&err);
-        } else if (v->t->storage->version != v->ver) {
+        } else if (tensor_version(v->t) != v->ver) {
             strbuf b = { 0 };
             shape_print(&b, v->t->ndim, v->t->size);
             PyErr_Format(
@@ -536,7 +536,7 @@ static PyObject *ctx_saved(PyObject *o, void *x)
                 "operation: [%sTensor %s] is at version %u; expected version %u instead. Hint: enable "
                 "anomaly detection to find the operation that failed to compute its gradient, with "
                 "taper.autograd.set_detect_anomaly(True).",
-                dtype_rows[v->t->dt].gname, strbuf_str(&b), v->t->storage->version, v->ver);
+                dtype_rows[v->t->dt].gname, strbuf_str(&b), tensor_version(v->t), v->ver);
             strbuf_free(&b);
         } else if (v->out >= 0) {
             tp_tensor *a = tensor_alias(v->t);
@@ -617,7 +617,7 @@ static PyObject *fn_output(fn_step *s, PyNode *c, PyObject *args, PyObject *o, i
         return Py_NewRef(o);
     }
     if (is_input) { /* handed back as it came: a new tensor on the same memory */
-        tp_tensor *a = tensor_alias(t);
+        tp_tensor *a = tensor_view(t, t->ndim, t->size, t->stride, t->offset);
         a->node = t->node;
         a->rec = t->rec;
         a->spare |= AGF_custom_view;
@@ -1147,6 +1147,20 @@ static PyObject *get_autocast(PyObject *m, PyObject *kind)
     return Py_BuildValue("(ONO)", kind, PyBool_FromLong(CX->autocast >> d.kind & 1),
                          py_dtype((dtype)CX->autocast_dtype[d.kind]));
 }
+
+/* x.data = v; n writes went there before: they count for x, which did not see them where it lay. */
+static PyObject *replace_data(PyObject *m, PyObject *args)
+{
+    PyObject *o, *v;
+    unsigned n;
+    if (!PyArg_ParseTuple(args, "OOI", &o, &v, &n) || !py_is_tensor(o) || !py_is_tensor(v))
+        return NULL;
+    bool apart = py_tensor(o)->storage != py_tensor(v)->storage;
+    if (PyObject_SetAttrString(o, "data", v) < 0)
+        return NULL;
+    py_tensor(o)->ahead += apart ? n : 0;
+    Py_RETURN_NONE;
+}
 static PyObject *set_autocast(PyObject *m, PyObject *args)
 {
     PyObject *kind, *on, *type;
@@ -1308,6 +1322,7 @@ static PyMethodDef functions[] = {
       "is_inference_mode_enabled() -> bool\n\n>>> taper.is_inference_mode_enabled()\nFalse\n" },
     { "_set_inference_mode", set_inference, METH_O, "returns the mode before" },
     { "_get_autocast", get_autocast, METH_O, "(kind of device) -> (kind, is it on, the lower type)" },
+    { "_replace_data", replace_data, METH_VARARGS, "sets Tensor.data to what was written n times since" },
     { "_set_autocast", set_autocast, METH_VARARGS,
       "(kind of device, on, lower type); returns what was set before" },
     { "is_anomaly_enabled", anomaly_enabled, METH_NOARGS,

@@ -430,16 +430,20 @@ static PyObject *m_reversed(PyObject *o, PyObject *x)
 }
 
 /* ---- views by property ---- */
-static PyObject *transposed(PyObject *o, bool matrix)
+static PyObject *get_T(PyObject *o, void *x);
+static PyObject *transposed(PyObject *o, bool matrix, const char *name)
 {
     static py_row_ref permute = PY_ROW("permute"), transpose = PY_ROW("transpose.int");
     tp_tensor *t = py_tensor(o), *r;
     tp_err err = { 0 };
     if (matrix) {
-        if (t->ndim < 2)
+        if (t->ndim == 1)
             return PyErr_Format(
                 PyExc_RuntimeError,
-                "tensor.mT is only supported on matrices or batches of matrices. Got %d-D tensor.", t->ndim);
+                "tensor.%s is only supported on matrices or batches of matrices. Got %d-D tensor.", name,
+                t->ndim);
+        if (t->ndim == 0) /* itself */
+            return get_T(o, NULL);
         r = py_row_t(&transpose, (tp_val[]){ vT(t), vI(-2), vI(-1) }, 3, &err);
     } else {
         symint dims[TP_MAX_DIMS];
@@ -473,11 +477,11 @@ static PyObject *get_T(PyObject *o, void *x)
             PyExc_RuntimeError, "tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.%s",
             py_tensor(o)->ndim,
             py_tensor(o)->ndim > 2 ? " For batches of matrices, consider using tensor.mH" : "");
-    return x ? conjugated(transposed(o, false)) : transposed(o, false);
+    return x ? conjugated(transposed(o, false, "T")) : transposed(o, false, "T");
 }
 static PyObject *get_mT(PyObject *o, void *x)
 {
-    return x ? conjugated(transposed(o, true)) : transposed(o, true);
+    return x ? conjugated(transposed(o, true, "mH")) : transposed(o, true, "mT");
 }
 /* The parts are views; a real tensor is its own real part. */
 static PyObject *get_part(PyObject *o, void *imag)

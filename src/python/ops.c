@@ -979,6 +979,8 @@ static tp_tensor *into_of(const op_row *r, const parse *p, PyObject *given)
     if (!py_is_tensor(given) || r->schema.nret != 1 || r->schema.ret_list || CX->rec)
         return NULL;
     tp_tensor *t = py_tensor(given);
+    if (t->flags & TF_inference && !CX->inference_mode) /* refused where the result is copied there */
+        return NULL;
     bool grad = grad_requires_grad(t);
     for (int i = 0; CX->grad_mode && !CX->inference_mode && !grad && i < r->schema.nparam; i++)
         grad = val_wants_grad(&p->val[i]);

@@ -317,6 +317,7 @@ static PyObject *m_set(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyO
                                 dtype_name((dtype)f->dt), dtype_name((dtype)t->dt));
         bool set = tensor_reset(t, f->storage, (dtype)f->dt, f->ndim, f->size, f->stride, f->offset, &err) &&
                    set_history(t, need, &err);
+        t->ahead += set; /* a write of this tensor alone */
         return set ? Py_NewRef(o) : py_raise(&err);
     } else if (Py_TYPE(a[0]) == &PyStorage_Type || py_is_tensor(a[0])) {
         s = storage_ref(py_is_tensor(a[0]) ? py_tensor(a[0])->storage : st(a[0]));
@@ -345,6 +346,7 @@ static PyObject *m_set(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyO
         ok = err_set(&err, ERR_runtime, "set_(): %lld bytes are needed but the storage has %lld",
                      (long long)bytes, (long long)s->nbytes);
     ok = ok && tensor_reset(t, s, (dtype)t->dt, ndim, sz, sr, offset, &err) && set_history(t, need, &err);
+    t->ahead += ok;
     storage_unref(s);
     return ok ? Py_NewRef(o) : py_raise(&err);
 }

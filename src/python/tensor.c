@@ -368,7 +368,7 @@ static PyObject *get_version(PyObject *o, void *x)
         PyErr_SetString(PyExc_RuntimeError, "Inference tensors do not track version counter.");
         return NULL;
     }
-    return PyLong_FromUnsignedLong(py_tensor(o)->storage->version);
+    return PyLong_FromUnsignedLong(tensor_version(py_tensor(o)));
 }
 
 static PyGetSetDef getset[] = { { "shape", get_shape, NULL, "the sizes", NULL },

@@ -276,7 +276,7 @@ static bool backward_again(step *s, bld *b, tp_tensor *const *dy, const bool *ne
                        "Trying to backward through the graph a second time (or directly access saved tensors "
                        "after they have already been freed). Specify retain_graph=True for the first one.");
     for (int i = 0; i < u->nin; i++)
-        if (s->in[i].kind == VAL_tensor && s->in[i].t->storage->version != s->in_version[i])
+        if (s->in[i].kind == VAL_tensor && tensor_version(s->in[i].t) != s->in_version[i])
             return grad_changed(s->in[i].t, s->in_version[i], (grad_edge){ NULL, 0 }, err);
     if (ev_log_on(EVC_aot, EV_WARNING))
         ev_log(EVC_aot, EV_WARNING, NULL, "%s runs again eagerly: %s", p->g->name, why);
@@ -608,7 +608,7 @@ static bool step_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *n
     crumb_drop("backward", v->owner->g->name); /* it may have been compiled in between */
     for (int i = 0; i < u->nsaved; i++)
         if (s->saved[i].kind == VAL_tensor && saved_is_read(u, i) &&
-            s->saved[i].t->storage->version != s->version[i])
+            tensor_version(s->saved[i].t) != s->version[i])
             return grad_changed(s->saved[i].t, s->version[i], (grad_edge){ NULL, 0 }, err);
     tp_val *in = mem_zalloc(sizeof *in * (size_t)MAX(nin, 1)),
            *out = mem_zalloc(sizeof *out * (size_t)MAX(u->ngrad, 1));
@@ -812,7 +812,7 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
         s->in[i] = in[i];
         if (in[i].kind == VAL_tensor) {
             tensor_ref(in[i].t);
-            s->in_version[i] = in[i].t->storage->version;
+            s->in_version[i] = tensor_version(in[i].t);
         }
     }
     s->saved = mem_zalloc(sizeof *s->saved * (size_t)MAX(u->nsaved, 1));
@@ -849,7 +849,7 @@ static step *record_step(step_variant *v, const op_ctx *cx, const tp_val *in, tp
         if (r->kind ==
             VAL_tensor) { /* a header of its own: a result must not keep itself alive through the tape */
             s->saved[i] = vT(tensor_alias(r->t));
-            s->version[i] = r->t->storage->version;
+            s->version[i] = tensor_version(r->t);
         }
     }
     return s;

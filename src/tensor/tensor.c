@@ -315,12 +315,15 @@ tp_tensor *tensor_view(tp_tensor *t, int ndim, const symint *size, const symint 
     tp_tensor *v = tensor_on(t->storage, (dtype)t->dt, ndim, size, stride, offset);
     v->base = tensor_ref(t->base ? t->base : t);
     v->flags |= t->flags & TF_inference;
+    v->ahead = t->ahead;
     return v;
 }
 
 tp_tensor *tensor_alias(tp_tensor *t)
 {
-    return tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset);
+    tp_tensor *a = tensor_on(t->storage, (dtype)t->dt, t->ndim, t->size, t->stride, t->offset);
+    a->ahead = t->ahead;
+    return a;
 }
 
 tp_tensor *tensor_to(tp_tensor *t, tp_device dev, tp_err *err)
@@ -406,6 +409,7 @@ bool tensor_reset(tp_tensor *t, tp_storage *s, dtype dt, int ndim, const symint 
     else
         shape_contiguous_strides(ndim, dims, dims + ndim);
     tensor_changed(t);
+    t->ahead = tensor_version(t) - s->version;
     storage_ref(s);
     storage_unref(t->storage);
     if (t->size != t->dims)

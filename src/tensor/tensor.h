@@ -35,6 +35,7 @@ typedef struct tp_tensor {
     uint8_t ndim;
     uint8_t flags; /* TF_* */
     uint8_t spare;
+    uint32_t ahead; /* of the storage's counter of writes: a tensor that is given other memory counts on */
     tp_storage *storage; /* one count */
     symint offset;       /* in elements */
     symint numel;
@@ -130,6 +131,8 @@ bool shape_may_overlap(int ndim, const symint *size, const symint *stride);
 bool tensor_same_size(const tp_tensor *a, const tp_tensor *b);
 memfmt tensor_suggest_memfmt(const tp_tensor *t);
 memfmt tensor_stride_order(const tp_tensor *t); /* what its strides look like, dense or not */
+/* How many writes it has seen: through other tensors on its memory, too. */
+static inline uint32_t tensor_version(const tp_tensor *t) { return t->storage->version + t->ahead; }
 static inline void tensor_bump(tp_tensor *t) { t->storage->version++; }
 
 /* --- shapes --------------------------------------------------------------------------------------- */

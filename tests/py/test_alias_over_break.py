@@ -46,3 +46,26 @@ def test_three_results_on_one_memory():
         assert len({t.untyped_storage().data_ptr() for t in (a, b, y)}) == 1
         b.mul_(7)
         assert a.tolist() == [0, 7, 0] and y.tolist() == [[0, 7, 0], [1, 14, 1]]
+
+
+def test_weak_references_see_what_a_local_name_still_holds():
+    """A local that nobody reads any more goes on holding its object over a break, as in plain execution."""
+    import weakref
+
+    def tensor(x):
+        v = x * 2
+        w = weakref.ref(v)
+        return w() * 1
+
+    def thing(x):
+        class Box:
+            pass
+        b = Box()
+        b.t = x * 2
+        w = weakref.ref(b)
+        taper._dynamo.graph_break()
+        return w().t * 1
+    for f in (tensor, thing):
+        for backend in ("eager", "inductor"):
+            taper._dynamo.reset()
+            assert taper.compile(f, backend=backend)(taper.ones(2)).tolist() == [2.0, 2.0]

@@ -99,3 +99,38 @@ def test_results_made_in_inference_mode_are_marked():
         except RuntimeError as e:
             assert "Inference tensors cannot be saved for backward" in str(e), e
         assert not f(x)[0].is_inference()
+
+
+def test_the_mode_after_a_break_inside_a_block_is_the_one_outside():
+    """The block ends behind the break, and gradients are taken in the same graph: they are on again, then and for the caller."""
+    import contextlib
+
+    def one(a):
+        with taper.no_grad():
+            taper._dynamo.graph_break()
+        return taper.autograd.grad((a * a).sum(), a)[0]
+
+    def stacked(a):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(taper.no_grad())
+            if a.sum() > 100:
+                pass
+        return taper.autograd.grad((a * a).sum(), a)[0]
+
+    def off_again(a):
+        with taper.enable_grad():
+            taper._dynamo.graph_break()
+            b = a * a
+        return b, a * 3
+    for backend in ("eager", "aot_eager", "inductor"):
+        for f in (one, stacked):
+            taper._dynamo.reset()
+            c = taper.compile(f, backend=backend)
+            for _ in range(3):
+                assert c(taper.tensor([1.0, 2.0], requires_grad=True)).tolist() == [2.0, 4.0] and taper.is_grad_enabled()
+        taper._dynamo.reset()
+        c = taper.compile(off_again, backend=backend)
+        for _ in range(2):
+            with taper.no_grad():
+                b, d = c(taper.ones(2, requires_grad=True))
+                assert b.requires_grad and not d.requires_grad and not taper.is_grad_enabled()

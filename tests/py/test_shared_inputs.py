@@ -180,3 +180,14 @@ def test_writes_to_parts_count():
         x.split(2)[0].mul_(2)
         return taper.matmul(x, y)
     check(f, lambda: (lambda b: [b, b.mT])(taper.arange(9).reshape(3, 3)))
+
+
+def test_inputs_without_elements_reach_no_memory():
+    """A view of nothing may begin anywhere: the memory that inputs share is that of the others."""
+    def f(x, y):
+        x.add_(1)
+        return y * 1, x * 2
+    check(f, lambda: (lambda b: [b, b[1]])(taper.zeros(2, 0)))
+    check(f, lambda: (lambda b: [b[5:], b[2:]])(taper.arange(5.0)))
+    check(f, lambda: (lambda b: [b[2:], b[5:]])(taper.arange(5.0)))
+    check(f, lambda: (lambda b: [b[:0], b[2:4]])(taper.arange(5.0)))

@@ -486,3 +486,73 @@ def test_library_code_that_takes_gradients_is_not_cut_in_pieces():
             with taper.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
                 got = taper.compile(fn, backend=backend)(leaf(2))
             assert got.tolist() == want.tolist() and got.requires_grad == want.requires_grad, (fn.__name__, backend, got)
+
+
+class Same(taper.autograd.Function):
+    @staticmethod
+    def forward(ctx, q):
+        return q
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Part(taper.autograd.Function):
+    @staticmethod
+    def forward(ctx, q):
+        return q.view_as(q)[:1]
+
+    @staticmethod
+    def backward(ctx, g):
+        return taper.cat([g, g])
+
+
+def test_views_that_a_custom_function_returns_are_views():
+    for fn in (Same, Part):
+        a = leaf(2) * 1
+        v = fn.apply(a)
+        assert v._base is a and v.requires_grad and not v.is_leaf
+        refused(lambda: v.mul_(2), "is a view and is being modified inplace. This view was created inside a custom Function")
+        w = fn.apply(a)
+        a.mul_(2)
+        refused(lambda: w.grad_fn, "its base or another view of its base has been modified inplace")
+
+
+def test_a_tensor_counts_its_writes_over_other_memory():
+    w = taper.ones(2)
+    w.add_(1)
+    w.data = taper.zeros(2)
+    assert w._version == 1
+    w.add_(1)
+    assert w._version == 2 and w[:1]._version == 2
+    source = taper.ones(2)
+    w.set_(source)
+    assert w._version == 3 and source._version == 0
+    for replace in (lambda t: t.set_(taper.ones(2)), lambda t: t.set_(taper.ones(3))):
+        a, w = leaf(2), taper.ones(2)
+        y = a * w
+        replace(w)
+        refused(lambda: y.sum().backward(), "modified by an inplace operation")
+    a, w = leaf(2), taper.ones(2)
+    y = a * w
+    w.data = taper.full((2,), 5.0)
+    y.sum().backward()
+    assert a.grad.tolist() == [5.0, 5.0]
+
+    def f(m, o):
+        m.add_(1)
+        m.data = o * 2
+        m.add_(1)
+        return m * 1
+    for g in (f, *(taper.compile(f, backend=b) for b in ("eager", "aot_eager", "inductor"))):
+        m, o = taper.ones(2), taper.ones(2)
+        g(m, o)
+        assert (m._version, o._version, m.tolist()) == (2, 0, [3.0, 3.0])
+
+
+def test_inference_tensors_take_no_results_outside_of_their_mode():
+    with taper.inference_mode():
+        a = taper.zeros(2)
+    refused(lambda: taper.add(taper.ones(2), 1, out=a), "Inplace update to inference tensor outside InferenceMode")
+    assert a.tolist() == [0.0, 0.0]

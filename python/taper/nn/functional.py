@@ -314,6 +314,13 @@ def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
 
 
 # --- normalisation -------------------------------------------------------------------------------------------------
+def _elements(size):
+    n = 1
+    for k in size:
+        n *= k
+    return n
+
+
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     """Normalises each channel over the batch, or by running statistics.
 
@@ -322,11 +329,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
             [ 1.]])
     """
     if training:
-        n = 1
-        for i, s in enumerate(input.shape):
-            if i != 1:
-                n *= s
-        if n == 1:
+        if _elements([*input.shape[:1], *input.shape[2:]]) == 1:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.size()}")
     return taper.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, False)
 
@@ -346,6 +349,12 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     >>> F.group_norm(taper.tensor([[[1.0, 3.0]]]), 1, eps=0.0)
     tensor([[[-1.,  1.]]])
     """
+    if input.dim() < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
+    if num_groups > 0:
+        size = [input.size(0) * input.size(1) // num_groups, num_groups, *input.shape[2:]]
+        if _elements(size[:1] + size[2:]) == 1:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {size}")
     return taper.group_norm(input, num_groups, weight, bias, eps, False)
 
 
@@ -364,6 +373,8 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     >>> F.instance_norm(taper.tensor([[[1.0, 3.0]]]), eps=0.0)
     tensor([[[-1.,  1.]]])
     """
+    if use_input_stats and _elements(input.shape[2:]) == 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.size()}")
     return taper.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, False)
 
 

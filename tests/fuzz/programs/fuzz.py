@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Random Python programs, run every way there is: compiled must equal eager, and eager must equal PyTorch.
 
-  fuzz.py [--count N] [--seconds S] [--seed K] [--torch PYTHON|no|auto] [--out DIR] [--fixed] [--every-way] [--known FILE] [--show FILE] [--reduce FILE]
+  fuzz.py [--jobs J] [--count N] [--seconds S] [--seed K] [--torch PYTHON|no|auto] [--out DIR] [--fixed] [--every-way] [--known FILE] [--show FILE] [--reduce FILE]
 
 Ways: Taper uncompiled ("taper plain"); compiled with the backends eager, aot_eager, aot_eager_decomp_partition and inductor, the last
 with machine code, for older processors, interpreted and as C; PyTorch, and torch.compile(backend="aot_eager"), where it is importable.
+--jobs J runs J such processes at once (program counts and seconds are each one's), seeds K, K + 1, ..., and adds up what they found: counts
+of programs, of disagreements and of reasons; every program that disagrees lies in DIR, in a folder for each seed.
 --show prints what each way saw of one program; --reduce cuts a file that disagrees. The end status is 1 where something is unexplained.
 """
 import argparse
@@ -149,6 +151,11 @@ class Fuzzer:
         if self.corpus and not self.args.fixed and rng.random() < 0.5:
             given = mutate(rng, rng.choice(self.corpus), rng.choice(self.corpus))
         text, made = self.program(number, given)
+        try:
+            compile(text, "program", "exec")
+        except SyntaxError:  # a changed list of decisions may leave a function without a body
+            self.counts["are no Python"] += 1
+            return text, {}, []
         ways = list(ALWAYS) + ([w for w in SOMETIMES] if self.args.every_way else [SOMETIMES[number % len(SOMETIMES)]])
         if number % 64 == 63:
             ways.append("c")
@@ -163,6 +170,50 @@ class Fuzzer:
         self.counts["programs"] += 1
         self.counts["programs in which a call raises"] += bool(raised)
         return text, seen, self.compare(text, seen)
+
+
+def summary(fz, kinds, bad, different, seconds):
+    """The last lines of a run: the same for one process and for many."""
+    print(f"{fz['counts'].get('programs', 0)} programs ({fz['counts'].get('programs in which a call raises', 0)} of them raise), {bad} disagree, {different} different; {fz['features']} features, {fz['kept']} kept; {seconds:.0f} s")
+    for why, n in sorted(fz["explained"].items(), key=lambda x: -x[1]):
+        print(f"  {n} explained: {why}")
+    for rough, n in sorted(kinds.items(), key=lambda x: -x[1]):
+        print(f"  {n} x {rough}")
+
+
+def many(args):
+    """args.jobs processes, a seed each; their counts added up."""
+    out = args.out or os.path.join(ROOT, "build", "fuzz-programs")
+    os.makedirs(out, exist_ok=True)
+    env = {**os.environ, "TAPER_NUM_THREADS": os.environ.get("TAPER_NUM_THREADS", "2")}
+    began, running = time.time(), []
+    for j in range(args.jobs):
+        seed = args.seed + j
+        command = [sys.executable, os.path.abspath(__file__), "--seed", str(seed), "--count", str(args.count), "--seconds", str(args.seconds), "--start", str(args.start), "--torch", args.torch,
+                   "--most", str(args.most), "--out", os.path.join(out, f"seed{seed}"), "--counts", os.path.join(out, f"seed{seed}.json")]
+        command += [f"--{name.replace('_', '-')}" for name in ("every_way", "fixed", "no_reduce") if getattr(args, name)] + (["--known", args.known] if args.known else [])
+        running.append((seed, subprocess.Popen(command, env=env, stdout=open(os.path.join(out, f"seed{seed}.log"), "w"), stderr=subprocess.STDOUT)))
+    total, kinds = {"counts": collections.Counter(), "explained": collections.Counter(), "features": 0, "kept": 0}, collections.Counter()
+    bad, different, lost = 0, 0, []
+    for seed, process in running:
+        process.wait()
+        try:
+            c = json.load(open(os.path.join(out, f"seed{seed}.json")))
+        except (OSError, ValueError):
+            lost.append(seed)
+            continue
+        total["counts"].update(c["counts"])
+        total["explained"].update(c["explained"])
+        kinds.update(c["kinds"])
+        total["features"] = max(total["features"], c["features"])
+        total["kept"] += c["kept"]
+        bad += c["bad"]
+        different += c["different"]
+    summary(total, kinds, bad, different, time.time() - began)
+    print(f"what disagrees lies in {out}")
+    for seed in lost:
+        print(f"  seed {seed} did not end: see {os.path.join(out, f'seed{seed}.log')}")
+    return 1 if bad or lost else 0
 
 
 def words(text):
@@ -189,6 +240,8 @@ def main():
     ap.add_argument("--seconds", type=float, default=0)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--start", type=int, default=0)
+    ap.add_argument("--jobs", type=int, default=1, help="so many processes, a seed each")
+    ap.add_argument("--counts", help="a file for the counts of this run, as JSON")
     ap.add_argument("--torch", default="auto")
     ap.add_argument("--out")
     ap.add_argument("--every-way", action="store_true")
@@ -204,6 +257,8 @@ def main():
     args = ap.parse_args()
     if args.known:
         exec(compile(open(args.known).read(), args.known, "exec"), vars(reasons))
+    if args.jobs > 1:
+        return many(args)
     fz = Fuzzer(args)
     if args.show or args.reduce:
         text = open(args.show or args.reduce).read()
@@ -239,6 +294,9 @@ def main():
         kind = fz.kind_of(a, b, ds[0])
         rough = (b.split()[0],) + kind
         kinds[rough] += 1
+        if args.out:
+            os.makedirs(args.out, exist_ok=True)
+            open(os.path.join(args.out, f"{number:06d}.py"), "w").write(f"# {kind}, {a} / {b}\n{text}")
         if kinds[rough] > args.most:
             continue
         if not args.no_reduce:
@@ -259,13 +317,12 @@ def main():
             print(body, flush=True)
     if args.features:
         print("\n".join(sorted(fz.features)))
-    print(f"{fz.counts['programs']} programs ({fz.counts['programs in which a call raises']} of them raise), {bad} disagree, {len(unique)} different; {len(fz.features)} features, {len(fz.corpus)} kept; {time.time() - began:.0f} s")
+    done = {"counts": fz.counts, "explained": fz.explained, "features": len(fz.features), "kept": len(fz.corpus)}
+    if args.counts:
+        json.dump({**done, "kinds": {str(k): n for k, n in kinds.items()}, "bad": bad, "different": len(unique)}, open(args.counts, "w"))
+    summary(done, kinds, bad, len(unique), time.time() - began)
     if failed:
         print("numbers:", ",".join(map(str, failed)))
-    for why, n in fz.explained.most_common():
-        print(f"  {n} explained: {why}")
-    for rough, n in kinds.most_common():
-        print(f"  {n} x {rough}")
     return 1 if bad else 0
 
 

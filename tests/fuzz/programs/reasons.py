@@ -106,6 +106,8 @@ def bypassed_views(d, a, b, text):
 
 @reason("The layout of a gradient is that of the formula's first operand; formulas are Taper's own. A leaf's .grad has the leaf's layout in both.")
 def gradient_layout(d, a, b, text):
+    if crossing(a, b) and "jacfwd(" in text and (d["kind"] == "stride" or "Can't detach views in-place" in str(d["b"])):
+        return True  # a matrix by rows in Taper; PyTorch's is a transposed view of one by columns
     return (crossing(a, b) or functional(b)) and d["kind"] == "stride" and (".first." in d["at"] or ".second." in d["at"]) and 0 not in (d["a"] or [0])
 
 
@@ -123,7 +125,7 @@ def inference_aliases(d, a, b, text):
 def failures_of_pytorch(d, a, b, text):
     if crossing(a, b) and d["kind"] == "structure" and "torch.cond(" in text and "double=True" in text and "'second'" in str(d["a"]):
         return True  # no second derivative
-    return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage", "yet support saved tensor hooks", "setStorage: sizes", "Unexpected floating ScalarType in at::autocast", "index 0 out of range for tensor of size [0", "MKL FFT error"))
+    return crossing(a, b) and d["kind"] in ("exception", "line") and any(m in str(d["b"]) for m in ("Dynamo", "Unsupported", "UncapturedHigherOrderOpError", "invalid python storage", "derivative for '_cdist_backward'", "yet support saved tensor hooks", "setStorage: sizes", "Unexpected floating ScalarType in at::autocast", "index 0 out of range for tensor of size [0", "MKL FFT error"))
 
 
 @reason("The partitioner may keep an input and compute from it again where eager keeps a result; a write to that input after the graph (behind a break, or by the caller) is then refused in the backward. "
@@ -136,7 +138,7 @@ def kept_inputs(d, a, b, text):
 
 @reason("copy_ of a number is fill_ in Taper, and writes of a view over another one go through a copy: PyTorch refuses both where memory is shared.")
 def shared_copies(d, a, b, text):
-    passed = d["kind"] == "exception" and "no exception" in str(d["a"]) or d["kind"] == "line"  # a later line may refuse
+    passed = d["kind"] in ("exception", "line")  # a later line may refuse, for whatever reason
     return crossing(a, b) and passed and "to a single memory location" in str(d["b"]) and re.search(r"\.copy_\(|\] = ", text) is not None
 
 
@@ -168,6 +170,8 @@ CHANGED = re.compile(r"saved_tensors_hooks\(.*lambda t: t (\+ 1|\* 2)")
 def saved_values(d, a, b, text):
     if CHANGED.search(text) and crossing(a, b):
         return d["kind"] == "exception" or d["kind"] == "value" and re.search(r"\.(grads|first|second)\.|\.grad$", d["at"]) is not None
+    if CHANGED.search(text) and d["kind"] == "value" and ("jacfwd(" in text or "torch.optim." in text):  # gradients inside the function, or used since
+        return True
     return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and (
         d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".second." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
 
@@ -195,7 +199,7 @@ def no_complex_half(d, a, b, text):
 
 @reason("A write that reads other elements of the memory that it writes: PyTorch does it in the order of its loops, Taper as if it read all of them first.")
 def reads_while_writing(d, a, b, text):
-    part = any(re.search(rf"\b{m[2]} = {m[1]}(\[|\.)", text) for m in re.finditer(r"\b(\w+)\.(?:mul|add|sub|div)_\((\w+)\)", text))
+    part = any(re.search(rf"\b{m[2]} = {m[1]}(\[|\.)", text) for m in re.finditer(r"\b(\w+)(?:\.(?:mul|add|sub|div)_\(| [-+*/]= )(\w+)\)?", text))
     return crossing(a, b) and d["kind"] == "value" and part and "grads(" not in text
 
 
@@ -224,4 +228,29 @@ ITSELF = re.compile(r"\b(\w+)\.(scatter_|scatter_add_|scatter_reduce_|index_add_
 
 @reason("A write that reads the tensor that it writes is refused in eager code and computed where writes became values, also inside of a handler.")
 def refused_inside_a_handler(d, a, b, text):
-    return d["kind"] in ("exception", "message") and compiled(a, b) and functional(b) and bool(ITSELF.search(text)) and re.search(r"except|suppress\(|__exit__", text) is not None
+    return d["kind"] in ("exception", "message", "value", "structure", "python value") and compiled(a, b) and functional(b) and bool(ITSELF.search(text)) and re.search(r"except|suppress\(|__exit__", text) is not None
+
+
+@reason("PyTorch's select_scatter, slice_scatter and diagonal_scatter copy the whole memory of their operand and begin where it does; Taper's results begin at 0.")
+def scattered_offsets(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "offset" and "_scatter(" in text and d["a"] == 0
+
+
+@reason("A backward that fails has added to some gradients before: to which depends on the order of steps that do not depend on one another.")
+def half_a_backward(d, a, b, text):
+    return crossing(a, b) and d["kind"] in ("value", "structure") and d["at"].endswith(".grad") and "grads(" in text and re.search(r"//|floor_divide|unique|heaviside", text) is not None
+
+
+@reason("PyTorch refuses a saved tensor that was detached in place since; Taper has kept its history.")
+def detached_since(d, a, b, text):
+    return crossing(a, b) and d["kind"] in ("exception", "line") and "saved tensor that has been detached in-place" in str(d["b"])
+
+
+@reason("Backend eager: a line fails behind a write that went onto the tape, which cannot be taken back: the lines before it are not run again, and what they did to Python objects is not seen.")
+def effects_before_a_failure(d, a, b, text):
+    return compiled(a, b) and b == "taper eager" and d["kind"] in ("structure", "python value", "printed") and "LOG" in d["at"] and "requires_grad_()" in text and re.search(r"\w_\(| [-+*/]= ", text) is not None
+
+
+@reason("as_strided beyond memory of symbolic size is noticed where its elements are used.")
+def unused_as_strided(d, a, b, text):
+    return compiled(a, b) and "dynamic=True" in text and d["kind"] in ("exception", "line") and "setStorage: sizes" in str(d["a"])
