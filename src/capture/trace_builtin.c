@@ -961,6 +961,8 @@ BUILTIN(hasattr)
     if (!r && (t->broke || !PyErr_ExceptionMatches(PyExc_AttributeError)))
         return NULL;
     py_forget();
+    if (r && IS_LAZY(r) && !((PyLazy *)r)->val) /* it need not be looked at, but it must stay there */
+        t_want(t, G_EXISTS, ((PyLazy *)r)->src, NULL);
     Py_XDECREF(r);
     return PyBool_FromLong(r != NULL);
 }
@@ -1201,6 +1203,16 @@ BUILTIN(function_apply)
             return t_call(t, l, args, nargs, NULL);
     }
     return t_break(t, BRK_call_builtin, "call of taper._C.%s", b->name);
+}
+BUILTIN(module_hooked)
+{
+    PyObject *o = nargs == 1 ? t_real(t, args[0]) : NULL;
+    return o ? t_module_hooked(t, o) : NULL;
+}
+BUILTIN(module_attr)
+{
+    PyObject *o = nargs == 2 ? t_real(t, args[0]) : NULL, *name = o ? t_real(t, args[1]) : NULL;
+    return name ? t_module_attr(t, o, name) : NULL;
 }
 BUILTIN(ask) { return t_native(t, f, args, nargs, kw); }
 /* Modes of functions are entered and left while tracing: their __torch_function__ is traced where a call is taken over. */
