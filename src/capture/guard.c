@@ -194,7 +194,8 @@ static void source_put(strbuf *b, const source *s, const char *base)
         break;
     case SRC_dict: strbuf_add(b, ".__dict__"); break;
     case SRC_proxied: strbuf_add(b, ".mapping"); break;
-    case SRC_array: strbuf_add(b, ".tensor"); break;
+    case SRC_array:
+    case SRC_number: strbuf_add(b, ".tensor"); break;
     case SRC_subclasses: strbuf_add(b, ".__subclasses__()"); break;
     case SRC_func: strbuf_add(b, ".__func__"); break;
     case SRC_self: strbuf_add(b, ".__self__"); break;
@@ -294,11 +295,13 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
     case SRC_cached: return cache_entry(s->obj, s->key, s->index);
     case SRC_subclasses:
     case SRC_array:
+    case SRC_number:
     case SRC_attr: {
-        PyObject *v = s->kind == SRC_attr    ? PyObject_GetAttr(b, s->key)
-                      : s->kind == SRC_array ? t_array_tensor(b)
-                      : PyType_Check(b)      ? PyObject_CallMethod(b, "__subclasses__", NULL)
-                                             : NULL;
+        PyObject *v = s->kind == SRC_attr     ? PyObject_GetAttr(b, s->key)
+                      : s->kind == SRC_array  ? t_array_tensor(b)
+                      : s->kind == SRC_number ? t_number_tensor(b)
+                      : PyType_Check(b)       ? PyObject_CallMethod(b, "__subclasses__", NULL)
+                                              : NULL;
         if (!v) {
             py_forget();
             return NULL;
@@ -1522,7 +1525,7 @@ static void print_source(strbuf *b, const entry *e, const source *s, int depth)
         [SRC_self] = "MethodSelfGuardAccessor",       [SRC_type] = "TypeGuardAccessor",
         [SRC_deque] = "ListGetItemGuardAccessor",     [SRC_proxied] = "MappingProxyGuardAccessor",
         [SRC_subclasses] = "SubclassesGuardAccessor", [SRC_cached] = "CacheGuardAccessor",
-        [SRC_array] = "ArrayGuardAccessor",
+        [SRC_array] = "ArrayGuardAccessor",           [SRC_number] = "FloatTensorGuardAccessor",
     };
     if (!s->used)
         return;

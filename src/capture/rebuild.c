@@ -250,6 +250,15 @@ static recipe *number_recipe(rb *b, PyObject *o)
 {
     recipe *r;
     if (py_is_sizefloat(o)) { /* what the program keeps is a plain float */
+        if (t_size_source(o))
+            return from_src(b, t_size_source(o));
+        if (t_size_of_inputs(o)) {
+            PyObject *f = t_symfloat(t_size_value(o));
+            keep(b->e, f);
+            r = f ? num_recipe(b, f) : NULL;
+            Py_XDECREF(f);
+            return r;
+        }
         PyObject *v = t_size_fixed(o);
         r = v ? konst(b, v) : NULL;
         Py_XDECREF(v);

@@ -291,6 +291,13 @@ bool t_symfloat_args(PyObject **v, Py_ssize_t n, PyObject **own);
 extern PyTypeObject PySizeFloat_Type;
 static inline bool py_is_sizefloat(PyObject *o) { return Py_TYPE(o) == &PySizeFloat_Type; }
 PyObject *t_size_float(PyObject *symint); /* float(n) */
+PyObject *t_size_input(trace *t, PyObject *o,
+                       source *s);  /* a float from outside that is another one each time */
+source *t_size_source(PyObject *o); /* of such a float; NULL: something is computed */
+bool t_size_of_inputs(PyObject *o);
+PyObject *t_size_value(PyObject *o);    /* new: f64[] */
+PyObject *t_number_tensor(PyObject *o); /* a float with memory; new, or NULL: o is none */
+PyObject *t_symfloat(PyObject *tensor); /* takes it; NULL stays NULL */
 PyObject *t_size_sqrt(PyObject *o);
 PyObject *t_size_whole(PyObject *o, bool up);           /* floor or ceil */
 PyObject *t_size_fixed(PyObject *o);                    /* the float; the sizes are guarded */

@@ -759,6 +759,8 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     }
     if (tp == &PyLong_Type)
         return wrap_int(t, o, s);
+    if (tp == &PyFloat_Type && t_float_policy(t, o, s))
+        return t_size_input(t, o, s);
     if (tp == &PyFloat_Type || tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyComplex_Type ||
         tp == &PyDevice_Type || tp == &PyRange_Type || !strcmp(tp->tp_name, "re.Pattern") ||
         (tp == &PyFrozenSet_Type && plain_const(o)) ||
