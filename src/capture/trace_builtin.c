@@ -1169,14 +1169,17 @@ BUILTIN(mode)
     PyObject *a = nargs ? t_real(t, args[0]) : Py_False;
     if (!a)
         return NULL;
-    if (nargs != 1 || !PyBool_Check(a))
+    dtype dt = DT_f32;
+    if (nargs != 1 || (!PyBool_Check(a) && !(Py_TYPE(a) == &PyDtype_Type && py_to_dtype(a, &dt))))
         return t_break(t, BRK_call_builtin, "%s with these arguments",
                        ((PyCFunctionObject *)f)->m_ml->ml_name);
     char nm[96];
     snprintf(nm, sizeof nm, "taper._C.%s", ((PyCFunctionObject *)f)->m_ml->ml_name);
-    tp_val v = vB(a == Py_True);
-    ir_add_opaque(t->rec.g, nm, f, &v, 1, vNone);
-    return PyObject_Vectorcall(f, &a, 1, NULL);
+    tp_val v = PyBool_Check(a) ? vB(a == Py_True) : vDT(dt);
+    PyObject *r = PyObject_Vectorcall(f, &a, 1, NULL);
+    if (r)
+        ir_add_opaque(t->rec.g, nm, f, &v, 1, vNone);
+    return r;
 }
 BUILTIN(backward)
 {

@@ -1714,7 +1714,7 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
             return t_call(t, fn, args, 2, NULL);
         if (PyType_Check(o)) /* list[int] and the like */
             return PyObject_GetItem(o, k);
-        if (!native_value(o))
+        if (!native_value(o) && strcmp(Py_TYPE(o)->tp_name, "re.Match"))
             return t_break(t, BRK_operator, "indexing of a %s", Py_TYPE(o)->tp_name);
     }
     PyObject *ix = type_func(k, "%s", "__index__");
@@ -2173,6 +2173,9 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
     }
     if (is(name, "_version") && t_on_input_memory(t, py_tensor(o))) /* no guard knows it */
         return t_break(t, BRK_attribute, "Tensor._version of an input");
+    if (!grad_requires_grad(py_tensor(o)) &&
+        (is(name, "grad_fn") || is(name, "is_leaf"))) /* which is guarded */
+        return Py_NewRef(is(name, "is_leaf") ? Py_True : Py_None);
     if (is(name, "data") || is(name, "__dict__") || is(name, "grad_fn") || is(name, "__array_interface__") ||
         is(name, "is_leaf") || is(name, "_base") ||
         (k && k->src && grad_requires_grad(py_tensor(o)) &&
