@@ -225,6 +225,22 @@ class NextTime:
         self.called = True
 
 
+def getter(kind, keys, o):
+    """operator.attrgetter, itemgetter and methodcaller."""
+    if kind == "methodcaller":
+        return getattr(o, keys[0])(*keys[1:])
+    found = []
+    for key in keys:
+        at = o
+        if kind == "itemgetter":
+            at = o[key]
+        else:
+            for name in key.split("."):
+                at = getattr(at, name)
+        found.append(at)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
 def get_annotations(obj, *, globals=None, locals=None, eval_str=False, format=1):
     """inspect.get_annotations of a function. format: since CPython 3.14; 1 are the values."""
     if eval_str or format != 1 or not isinstance(obj, _types.FunctionType):

@@ -242,7 +242,7 @@ _warn_only = False
 def use_deterministic_algorithms(mode, *, warn_only=False):
     """Every kernel of Taper is deterministic already; the setting is kept for programs that ask."""
     global _warn_only
-    _C._deterministic(bool(mode))
+    _C._set_deterministic(bool(mode))
     _warn_only = bool(warn_only)
 
 

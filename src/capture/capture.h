@@ -131,6 +131,8 @@ bool t_printable(PyObject *o);
 PyObject *region_seen(region *r);
 bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_policy *p, int64_t *lo,
                   int64_t *hi);
+bool t_float_policy(trace *t, PyObject *o, source *s); /* is it to be an input? */
+void t_note_fixed(trace *t, const source *s); /* a float that is asked for its value: no input any more */
 int t_int_policy(trace *t, PyObject *o, source *s);      /* 1: symbolic */
 PyObject *native_program(run_program *p, int nout);      /* a function that runs it; borrows p */
 PyObject *native_program_take(run_program *p, int nout); /* the same; takes p, also when it fails */

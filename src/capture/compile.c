@@ -89,15 +89,24 @@ void cap_count(const char *group, const char *key, int n)
 bool cap_is_skipped_file(const char *file)
 {
     static char stdlib[400], pkg[400];
-    static const char *const ok[] = { "contextlib.py", "collections/__init__.py",
-                                      "functools.py",  "typing.py",
-                                      "enum.py",       "dataclasses.py",
-                                      "abc.py",        "_collections_abc.py",
-                                      "operator.py",   "types.py",
-                                      "numbers.py",    "bisect.py",
-                                      "heapq.py",      "weakref.py",
-                                      "inspect.py",    "os.py",
-                                      "posixpath.py" };
+    /* of the standard library: what deals with the process, files and code, and what draws. The rest is followed. */
+    static const char *const outside[] = {
+        "copy.py",       "importlib/", "random.py",        "re/",         "re.py",
+        "sre_",          "linecache",  "logging/",         "warnings.py", "threading.py",
+        "_pydecimal.py", "subprocess", "multiprocessing/", "asyncio/",    "concurrent/",
+        "traceback.py",  "pickle",     "tempfile.py",      "unittest/",   "pdb.py",
+        "bdb.py",        "cmd.py",     "codeop.py",        "code.py",     "runpy.py",
+        "profile.py",    "cProfile",   "tracemalloc.py",   "signal.py",   "socket",
+        "select",        "queue.py",   "_weakrefset.py",   "shutil.py",   "glob.py",
+        "gzip.py",       "zipfile",    "tarfile.py",       "io.py",       "_pyio.py",
+        "codecs.py",     "encodings/", "ctypes/",          "json/",       "site.py",
+        "gettext.py",    "locale.py",  "argparse.py",      "token",       "ast.py",
+        "dis.py",        "http/",      "urllib/",          "xml/",        "email/",
+        "ssl.py",        "uuid.py",    "platform.py",      "sysconfig",   "getpass.py",
+        "tkinter/",      "sqlite3/",   "distutils/",       "ensurepip/",  "lib2to3/",
+        "pydoc",         "doctest.py", "trace.py",         "timeit.py",   "sched.py",
+        "pathlib",       "fileinput",  "hashlib.py",       "hmac.py",     "secrets.py"
+    };
     static const char *const own[] = { "_dynamo/",  "fx/",        "compiler/", "testing/",
                                        "_logging/", "_inductor/", "_never.py" };
     if (!stdlib[0]) {
@@ -129,10 +138,10 @@ bool cap_is_skipped_file(const char *file)
         return true; /* its functions are known or they are not; what they are made of is its own business */
     if (strncmp(file, stdlib, strlen(stdlib)) || strstr(file, "-packages/"))
         return false;
-    for (size_t i = 0; i < COUNT(ok); i++)
-        if (!strcmp(file + strlen(stdlib), ok[i]))
-            return false;
-    return true;
+    for (size_t i = 0; i < COUNT(outside); i++)
+        if (!strncmp(file + strlen(stdlib), outside[i], strlen(outside[i])))
+            return true;
+    return false;
 }
 
 /* ---- the callable ---- */

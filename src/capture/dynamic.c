@@ -1,5 +1,6 @@
 /* dynamic.c - which sizes and numbers become symbols. */
 #include "capture/capture.h"
+#include <math.h>
 #include "events/metrics.h"
 
 static void TP_PRINTF(1, 2) trace_dynamic(const char *fmt, ...) /* why a symbol comes to be */
@@ -143,21 +144,80 @@ bool t_dim_policy(trace *t, PyObject *o, source *s, int dim, int64_t size, sym_p
     return true;
 }
 
+/* The class that guards say the object has, or NULL. */
+static PyTypeObject *class_of(const entry *e, const source *s)
+{
+    for (int i = s->guards; i; i = e->guards.at[i - 1].older)
+        if (e->guards.at[i - 1].kind == G_TYPE_MATCH)
+            return (PyTypeObject *)e->guards.at[i - 1].obj;
+    return NULL;
+}
+
+/* Does a number lie in an object that may be another one, or hold another number, each time? Those of modules and what
+ * hangs on them are settings: they stay constants. */
+static bool in_data(const entry *e, const source *s)
+{
+    static PyObject *forward;
+    if (!forward)
+        forward = PyUnicode_InternFromString("forward");
+    for (; s->kind == SRC_item || s->kind == SRC_key || s->kind == SRC_instattr || s->kind == SRC_cell;
+         s = s->base) {
+        PyTypeObject *tp = class_of(e, s->base);
+        if (s->kind == SRC_instattr &&
+            (!tp || PyType_IsSubtype(tp, &PyType_Type) || _PyType_Lookup(tp, forward)))
+            return false;
+        if (s->base->kind == SRC_local || s->base->kind == SRC_stack)
+            return true;
+    }
+    return s->kind == SRC_local || s->kind == SRC_stack;
+}
+
+void t_note_fixed(trace *t, const source *s)
+{
+    char key[320];
+    snprintf(key, sizeof key, "fixed %s", src_text(s));
+    PyObject *seen = region_seen(t->e->r);
+    if (seen && PyDict_SetItemString(seen, key, Py_True) < 0)
+        py_forget();
+}
+
+bool t_float_policy(trace *t, PyObject *o, source *s)
+{
+    char key[320];
+    PyObject *seen = region_seen(t->e->r);
+    snprintf(key, sizeof key, "fixed %s", src_text(s));
+    if (!seen || !CX->rec || !in_data(t->e, s) || cfg_bool("specialize_float", true) ||
+        t->cfg->dynamic == 0 || !isfinite(PyFloat_AS_DOUBLE(o)) || PyDict_GetItemString(seen, key))
+        return false;
+    PyObject *was = PyDict_GetItemString(seen, src_text(s));
+    if (!was || (was != Py_None && !PyFloat_CheckExact(was))) {
+        PyDict_SetItemString(seen, src_text(s), o);
+        return false;
+    }
+    if (was == Py_None)
+        return true;
+    if (PyFloat_AS_DOUBLE(was) == PyFloat_AS_DOUBLE(o))
+        return false;
+    if (ev_log_on(EVC_dynamic, EV_INFO))
+        ev_log(EVC_dynamic, EV_INFO, NULL, "automatic dynamic float %s val %.17g != %.17g", src_text(s),
+               PyFloat_AS_DOUBLE(o), PyFloat_AS_DOUBLE(was));
+    PyDict_SetItemString(seen, src_text(s), Py_None);
+    return automatic_dynamic();
+}
+
 int t_int_policy(trace *t, PyObject *o, source *s)
 {
     PyObject *seen = region_seen(t->e->r);
     if (!seen)
         return 0;
-    if (s->kind == SRC_instattr ||
-        (s->kind == SRC_key &&
-         s->base->kind == SRC_dict)) { /* only counters: what the region writes itself */
+    if (!in_data(t->e, s)) { /* only counters: what the region writes itself */
         char key[320];
         snprintf(key, sizeof key, "written %s", src_text(s));
-        if (t->cfg->dynamic > 0 ||
+        if ((s->kind != SRC_instattr && !(s->kind == SRC_key && s->base->kind == SRC_dict)) ||
+            t->cfg->dynamic > 0 ||
             (!PyDict_GetItemString(seen, key) && PyDict_GetItemString(seen, src_text(s))))
             return 0;
-    } else if (s->kind != SRC_local && s->kind != SRC_stack &&
-               !((s->kind == SRC_item || s->kind == SRC_cell) && s->base->kind == SRC_local))
+    } else if (t->cfg->dynamic > 0 && s->kind == SRC_instattr)
         return 0;
     if (cfg_bool("specialize_int", false) || t->cfg->dynamic == 0)
         return 0;

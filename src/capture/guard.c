@@ -194,7 +194,8 @@ static void source_put(strbuf *b, const source *s, const char *base)
         break;
     case SRC_dict: strbuf_add(b, ".__dict__"); break;
     case SRC_proxied: strbuf_add(b, ".mapping"); break;
-    case SRC_array: strbuf_add(b, ".tensor"); break;
+    case SRC_array:
+    case SRC_number: strbuf_add(b, ".tensor"); break;
     case SRC_subclasses: strbuf_add(b, ".__subclasses__()"); break;
     case SRC_func: strbuf_add(b, ".__func__"); break;
     case SRC_self: strbuf_add(b, ".__self__"); break;
@@ -294,11 +295,13 @@ PyObject *src_eval(const source *s, frame *f, PyObject *const *reg)
     case SRC_cached: return cache_entry(s->obj, s->key, s->index);
     case SRC_subclasses:
     case SRC_array:
+    case SRC_number:
     case SRC_attr: {
-        PyObject *v = s->kind == SRC_attr    ? PyObject_GetAttr(b, s->key)
-                      : s->kind == SRC_array ? t_array_tensor(b)
-                      : PyType_Check(b)      ? PyObject_CallMethod(b, "__subclasses__", NULL)
-                                             : NULL;
+        PyObject *v = s->kind == SRC_attr     ? PyObject_GetAttr(b, s->key)
+                      : s->kind == SRC_array  ? t_array_tensor(b)
+                      : s->kind == SRC_number ? t_number_tensor(b)
+                      : PyType_Check(b)       ? PyObject_CallMethod(b, "__subclasses__", NULL)
+                                              : NULL;
         if (!v) {
             py_forget();
             return NULL;
@@ -563,6 +566,15 @@ static void guard_put(strbuf *b, const guard *g, const char *s, const char *s2)
     const char *hint = g->hint ? g->hint : "?";
     switch (g->kind) {
     case G_TENSOR_MATCH: tensor_put(b, s, g->t); break;
+    case G_NO_HOOKS: put3(b, "not ___has_hooks(", s, ")"); break;
+    case G_MODULE_ATTR: {
+        static const char *const parts[] = { "._parameters)", "._buffers)", "._modules)", ", its parts)" };
+        int part = (int)(g->n & ~GUARD_ABSENT);
+        strbuf_add(b, part == PY_MODULE_PARTS ? "not ___dict_contains(" : "___dict_contains(");
+        hint_put(b, g);
+        put3(b, ", ", s, parts[part]);
+        break;
+    }
     case G_NO_HASATTR: strbuf_addf(b, "hasattr(%s, '%s') == False", s, hint); break;
     case G_HASATTR:
         put3(b, "not hasattr(", s, ", ");
@@ -688,6 +700,14 @@ guard *guard_add(entry *e, guard_kind k, source *s, PyObject *obj)
     if (k == G_GLOBAL_STATE)
         vec_last(&e->guards).t = state_make(e);
     return &vec_last(&e->guards);
+}
+
+guard *guard_find(entry *e, const source *s, guard_kind k, const PyObject *obj)
+{
+    for (int i = s ? s->guards : 0; i; i = e->guards.at[i - 1].older)
+        if (e->guards.at[i - 1].kind == k && e->guards.at[i - 1].obj == obj)
+            return &e->guards.at[i - 1];
+    return NULL;
 }
 
 /* Orders the checks: each source is evaluated just before the guards on it; cheap ambient state first. */
@@ -944,6 +964,8 @@ static bool check_one(const guard *g, PyObject **reg, strbuf *why)
         d = py_is_tensor(o) ? ((PyTensor *)o)->dict : inst_dict(o);
         ok = !d || !PyDict_GetItemWithError(d, g->obj);
         break;
+    case G_NO_HOOKS: ok = guard_no_hooks(o); break;
+    case G_MODULE_ATTR: ok = guard_module_attr(g, o); break;
     case G_HASATTR:
         d = inst_dict(o);
         ok = !(d && PyDict_GetItemWithError(d, g->obj)) &&
@@ -1008,7 +1030,7 @@ static bool alias_check(const entry *e, PyObject **reg, strbuf *why)
     return true;
 }
 
-/* Keys of sets and dictionaries that were different objects. */
+/* Keys of sets and dictionaries, and containers one of which is changed: they were different objects. */
 static bool apart_check(const entry *e, PyObject **reg, strbuf *why)
 {
     size_t n = e->apart.n;
@@ -1293,7 +1315,7 @@ static void cut_make(entry *e, PyObject **reg)
         e->has_cut = true;
         c->reg = arena_alloc(&e->mem, sizeof *c->reg * (ns + 1));
         c->steps = arena_alloc(&e->mem, sizeof *c->steps * (size_t)MAX(e->nstep, 1));
-        c->dicts = arena_alloc(&e->mem, sizeof *c->dicts * (3 * ns + 1));
+        c->dicts = arena_alloc(&e->mem, sizeof *c->dicts * (3 * ns + PY_MODULE_HOOKS * e->guards.n + 1));
         c->types = arena_alloc(&e->mem, sizeof *c->types * (ns + 1));
         c->roots = arena_alloc(&e->mem, sizeof *c->roots * (ns + 1));
         c->tensors = arena_alloc(&e->mem, sizeof *c->tensors * (e->guards.n + 1));
@@ -1358,10 +1380,13 @@ static void cut_make(entry *e, PyObject **reg)
         /* the contents of a dict that is itself a value: its keys are guarded; absent attributes likewise */
         PyObject *o = reg[i];
         for (int q = s->guards; q; q = e->guards.at[q - 1].older) {
-            bool absent = e->guards.at[q - 1].kind == G_HASATTR ||
-                          e->guards.at[q - 1].kind == G_DICT_CONTAINS;
-            PyObject *od = absent ? inst_dict(o) : NULL;
+            const guard *g = &e->guards.at[q - 1];
+            bool module = g->kind == G_NO_HOOKS || g->kind == G_MODULE_ATTR;
+            PyObject *od = module || g->kind == G_HASATTR || g->kind == G_DICT_CONTAINS ? inst_dict(o) : NULL,
+                     *parts[PY_MODULE_HOOKS];
             seen_all &= cut_dict(c, &seen, od);
+            for (int k = module ? guard_module_dicts(g, o, parts) : 0; k-- > 0;)
+                seen_all &= cut_dict(c, &seen, parts[k]);
         }
         seen_all &= cut_dict(c, &seen, PyDict_Check(o) ? o : NULL);
     }
@@ -1500,7 +1525,7 @@ static void print_source(strbuf *b, const entry *e, const source *s, int depth)
         [SRC_self] = "MethodSelfGuardAccessor",       [SRC_type] = "TypeGuardAccessor",
         [SRC_deque] = "ListGetItemGuardAccessor",     [SRC_proxied] = "MappingProxyGuardAccessor",
         [SRC_subclasses] = "SubclassesGuardAccessor", [SRC_cached] = "CacheGuardAccessor",
-        [SRC_array] = "ArrayGuardAccessor",
+        [SRC_array] = "ArrayGuardAccessor",           [SRC_number] = "FloatTensorGuardAccessor",
     };
     if (!s->used)
         return;
@@ -1523,6 +1548,16 @@ static void print_source(strbuf *b, const entry *e, const source *s, int depth)
             print_source(b, e, e->sources.at[i], depth + 1);
 }
 
+static void apart_put(strbuf *b, const entry *e)
+{
+    strbuf_add(b, "___check_distinct(");
+    for (size_t i = 0; i < e->apart.n; i++) {
+        strbuf_add(b, i ? ", " : "");
+        strbuf_add(b, src_text(e->apart.at[i]));
+    }
+    strbuf_addc(b, ')');
+}
+
 void guard_print(strbuf *b, const entry *e)
 {
     strbuf_add(b, "TREE_GUARD_MANAGER:\n+- RootGuardManager\n");
@@ -1534,6 +1569,12 @@ void guard_print(strbuf *b, const entry *e)
             const sym_guard_text *t = sym_guards_at(e->symguards, i);
             line(b, 1, "SHAPE_ENV", t->text, t->where && *t->where ? t->where : NULL);
         }
+    if (e->apart_moves) {
+        strbuf apart = { 0 };
+        apart_put(&apart, e);
+        line(b, 1, kind_names[G_NOT_SAME], strbuf_str(&apart), NULL);
+        strbuf_free(&apart);
+    }
     looks_print(b, e, line);
     for (size_t i = 0; i < e->sources.n; i++)
         if (!e->sources.at[i]->base)

@@ -21,6 +21,9 @@ typedef struct guard_tensor {
     int64_t *size, *stride; /* -1: symbolic */
 } guard_tensor;
 
+/* Of MODULE_ATTR, besides the number of the dictionary: neither the instance nor its class has the name. */
+#define GUARD_ABSENT 8
+
 typedef struct guard {
     uint8_t kind;
     source *src, *src2;

@@ -250,6 +250,15 @@ static recipe *number_recipe(rb *b, PyObject *o)
 {
     recipe *r;
     if (py_is_sizefloat(o)) { /* what the program keeps is a plain float */
+        if (t_size_source(o))
+            return from_src(b, t_size_source(o));
+        if (t_size_of_inputs(o)) {
+            PyObject *f = t_symfloat(t_size_value(o));
+            keep(b->e, f);
+            r = f ? num_recipe(b, f) : NULL;
+            Py_XDECREF(f);
+            return r;
+        }
         PyObject *v = t_size_fixed(o);
         r = v ? konst(b, v) : NULL;
         Py_XDECREF(v);
@@ -589,6 +598,7 @@ static bool effects(rb *b)
     trace *t = b->t;
     for (size_t i = 0; i < t->objs.n; i++) {
         tobj k = t->objs.at[i]; /* a copy: rebuilding may move the vector */
+        size_t before = b->e->effects.n;
         if (!k.src)
             continue;
         if (k.tail && PyList_GET_SIZE(k.tail)) {
@@ -624,6 +634,7 @@ static bool effects(rb *b)
                     return false;
             }
         }
+        t->objs.at[i].changed = b->e->effects.n > before;
         PyObject *key, *v;
         Py_ssize_t p = 0;
         while (k.over && PyDict_Next(k.over, &p, &key, &v)) {
@@ -668,24 +679,24 @@ static bool effects(rb *b)
     return true;
 }
 
-/* When something from outside is mutated, objects taken for different must stay different. */
+static bool may_be_another(const tobj *k)
+{
+    return k->container && k->src && k->src->kind != SRC_const && k->src->kind != SRC_dict;
+}
+
+/* A container from outside that is changed must stay another one than those that were read: one check for all of them. */
 static void distinct(trace *t)
 {
-    entry *e = t->e;
-    if (!e->effects.n)
-        return;
-    for (size_t i = 0; i < t->objs.n; i++)
-        for (size_t k = 0; k < i; k++) {
-            tobj *a = &t->objs.at[i], *c = &t->objs.at[k];
-            if (!a->container || !c->container || !a->src || !c->src || a->src->kind == SRC_const ||
-                c->src->kind == SRC_const || Py_TYPE(a->abs) != Py_TYPE(c->abs) || a->src->kind == SRC_dict ||
-                c->src->kind == SRC_dict)
-                continue;
-            guard *g = guard_add(e, G_NOT_SAME, a->src, NULL);
-            g->src2 = c->src;
-            for (source *s = c->src; s; s = s->base)
-                s->used = true;
+    for (size_t i = 0; i < t->objs.n; i++) {
+        tobj *k = &t->objs.at[i];
+        for (size_t c = 0; k->changed && may_be_another(k) && c < t->objs.n; c++) {
+            tobj *x = &t->objs.at[c];
+            if (c != i && may_be_another(x) && Py_TYPE(x->abs) == Py_TYPE(k->abs)) {
+                t_keep_apart(t, k);
+                t_keep_apart(t, x);
+            }
         }
+    }
 }
 
 /* ---- the graph's end ---- */

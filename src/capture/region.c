@@ -817,11 +817,16 @@ PyObject *cap_run_bound(cap_cfg *cfg, PyObject *func, PyObject *const *slots, in
 
 /* ---- callees of native steps ---- */
 
-/* Library code that asks for gradients with respect to views which it made itself. It is part of a graph, or it runs as
- * written: between compiled pieces of it other results are no longer made of those views. */
+/* Library code that asks for gradients with respect to views which it made itself (between compiled pieces of it other
+ * results are no longer made of those views), and functions that stand for one operator: they are part of a graph, or run
+ * as they are written. */
 static bool is_one_piece(const cap_code *cc)
 {
-    static const char *const names[] = { "/taper/func.py", "/taper/autograd/functional.py" };
+    static const char *const names[] = { "/taper/func.py",         "/taper/autograd/functional.py",
+                                         "/taper/functional.py",   "/taper/linalg.py",
+                                         "/taper/fft.py",          "/taper/special.py",
+                                         "/taper/random.py",       "/taper/_settings.py",
+                                         "/taper/nn/functional.py" };
     size_t n = strlen(cc->file);
     for (size_t i = 0; i < COUNT(names) && cc->library; i++)
         if (n > strlen(names[i]) && !strcmp(cc->file + n - strlen(names[i]), names[i]))

@@ -39,6 +39,7 @@ typedef enum {
     SRC_deque,      /* base[index] of a deque */
     SRC_proxied,    /* the dictionary behind a mappingproxy */
     SRC_array,      /* the tensor on the memory of a NumPy array */
+    SRC_number,     /* a 0-d float64 tensor with the float base */
     SRC_subclasses, /* base.__subclasses__() */
     SRC_cached,     /* obj: the dictionary of a functools.lru_cache, key, index: does it hold links? */
 } src_kind;
@@ -53,7 +54,7 @@ typedef struct source {
     PyObject *obj, *key; /* kept by the entry */
     const char *text;    /* src_text() */
     PyObject *
-        held; /* SRC_attr, SRC_array: an object that only we keep (the wrapper of a gradient), until the next use */
+        held; /* SRC_attr, SRC_array, SRC_number: an object that only we keep (the wrapper of a gradient), until the next use */
     struct entry *e;
     int guards;          /* its newest guard + 1; older ones follow guard.older */
     bool cached;         /* follows from unchanged dicts and types */

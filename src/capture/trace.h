@@ -27,6 +27,7 @@ typedef struct tobj {
     bool container;
     bool cleared;   /* its gradient was set to None before any operator */
     bool keyed;     /* in entry.apart */
+    bool changed;   /* by an effect of the region */
     PyObject *tail; /* a list that was not looked at, only appended to: what was appended */
 } tobj;
 
@@ -215,6 +216,15 @@ PyObject *t_wrap_array(trace *t, PyObject *o, source *s);
 bool t_arrays_overlap(const tp_tensor *a, const tp_tensor *b); /* two storages on one memory? */
 PyObject *t_array_outside(void);                               /* makes a NumPy array of its parts; new */
 bool t_is_numpy_scalar(PyTypeObject *tp);
+void t_keep_apart(trace *t, tobj *k); /* no other object told apart by which it is may be this one */
+guard *t_want(trace *t, guard_kind k, source *s, PyObject *obj);
+/* trace_module.c */
+PyObject *t_module_hooked(trace *t, PyObject *o);
+PyObject *t_module_attr(trace *t, PyObject *o, PyObject *name);
+bool guard_no_hooks(PyObject *module);
+bool guard_module_attr(const guard *g, PyObject *module);
+int guard_module_dicts(const guard *g, PyObject *module,
+                       PyObject **out); /* those that it reads; returns how many */
 /* trace_lazy.c */
 PyObject *t_lazy_module(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, bool *handled);
 PyObject *t_inline(trace *t, PyObject *func, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
@@ -282,6 +292,13 @@ bool t_symfloat_args(PyObject **v, Py_ssize_t n, PyObject **own);
 extern PyTypeObject PySizeFloat_Type;
 static inline bool py_is_sizefloat(PyObject *o) { return Py_TYPE(o) == &PySizeFloat_Type; }
 PyObject *t_size_float(PyObject *symint); /* float(n) */
+PyObject *t_size_input(trace *t, PyObject *o,
+                       source *s);  /* a float from outside that is another one each time */
+source *t_size_source(PyObject *o); /* of such a float; NULL: something is computed */
+bool t_size_of_inputs(PyObject *o);
+PyObject *t_size_value(PyObject *o);    /* new: f64[] */
+PyObject *t_number_tensor(PyObject *o); /* a float with memory; new, or NULL: o is none */
+PyObject *t_symfloat(PyObject *tensor); /* takes it; NULL stays NULL */
 PyObject *t_size_sqrt(PyObject *o);
 PyObject *t_size_whole(PyObject *o, bool up);           /* floor or ceil */
 PyObject *t_size_fixed(PyObject *o);                    /* the float; the sizes are guarded */
@@ -319,6 +336,7 @@ source *src_get(entry *e, src_kind k, source *base, PyObject *obj, PyObject *key
 const char *src_text(const source *s);
 PyObject *src_eval(const source *s, frame *f, PyObject *const *reg);
 guard *guard_add(entry *e, guard_kind k, source *s, PyObject *obj);
+guard *guard_find(entry *e, const source *s, guard_kind k, const PyObject *obj); /* NULL: there is none */
 void guard_where(trace *t, guard *g);
 void guard_finish(entry *e);
 void guard_shares(entry *e, PyObject *const *in); /* the inputs are known: who shares memory with whom? */

@@ -961,6 +961,8 @@ BUILTIN(hasattr)
     if (!r && (t->broke || !PyErr_ExceptionMatches(PyExc_AttributeError)))
         return NULL;
     py_forget();
+    if (r && IS_LAZY(r) && !((PyLazy *)r)->val) /* it need not be looked at, but it must stay there */
+        t_want(t, G_EXISTS, ((PyLazy *)r)->src, NULL);
     Py_XDECREF(r);
     return PyBool_FromLong(r != NULL);
 }
@@ -1167,14 +1169,17 @@ BUILTIN(mode)
     PyObject *a = nargs ? t_real(t, args[0]) : Py_False;
     if (!a)
         return NULL;
-    if (nargs != 1 || !PyBool_Check(a))
+    dtype dt = DT_f32;
+    if (nargs != 1 || (!PyBool_Check(a) && !(Py_TYPE(a) == &PyDtype_Type && py_to_dtype(a, &dt))))
         return t_break(t, BRK_call_builtin, "%s with these arguments",
                        ((PyCFunctionObject *)f)->m_ml->ml_name);
     char nm[96];
     snprintf(nm, sizeof nm, "taper._C.%s", ((PyCFunctionObject *)f)->m_ml->ml_name);
-    tp_val v = vB(a == Py_True);
-    ir_add_opaque(t->rec.g, nm, f, &v, 1, vNone);
-    return PyObject_Vectorcall(f, &a, 1, NULL);
+    tp_val v = PyBool_Check(a) ? vB(a == Py_True) : vDT(dt);
+    PyObject *r = PyObject_Vectorcall(f, &a, 1, NULL);
+    if (r)
+        ir_add_opaque(t->rec.g, nm, f, &v, 1, vNone);
+    return r;
 }
 BUILTIN(backward)
 {
@@ -1201,6 +1206,16 @@ BUILTIN(function_apply)
             return t_call(t, l, args, nargs, NULL);
     }
     return t_break(t, BRK_call_builtin, "call of taper._C.%s", b->name);
+}
+BUILTIN(module_hooked)
+{
+    PyObject *o = nargs == 1 ? t_real(t, args[0]) : NULL;
+    return o ? t_module_hooked(t, o) : NULL;
+}
+BUILTIN(module_attr)
+{
+    PyObject *o = nargs == 2 ? t_real(t, args[0]) : NULL, *name = o ? t_real(t, args[1]) : NULL;
+    return name ? t_module_attr(t, o, name) : NULL;
 }
 BUILTIN(ask) { return t_native(t, f, args, nargs, kw); }
 /* Modes of functions are entered and left while tracing: their __torch_function__ is traced where a call is taken over. */

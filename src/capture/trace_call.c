@@ -1362,12 +1362,30 @@ static PyObject *call_partial(trace *t, PyObject *f, PyObject *const *args, Py_s
     Py_DECREF(k);
     return r;
 }
+/* operator.attrgetter, itemgetter and methodcaller of an object with code of its own. */
+static PyObject *getter_of_object(trace *t, PyObject *f, PyObject *o)
+{
+    PyObject *made = PyObject_CallMethod(f, "__reduce__", NULL),
+             *cls = made ? PyTuple_GetItem(made, 0) : NULL, *keys = cls ? PyTuple_GetItem(made, 1) : NULL,
+             *pf = keys ? polyfill("getter") : NULL, *r = NULL;
+    if (pf && cls == (PyObject *)Py_TYPE(f)) {
+        PyObject *kind = PyUnicode_FromString(strrchr(Py_TYPE(f)->tp_name, '.') + 1),
+                 *in[] = { kind, keys, o };
+        r = kind ? t_call(t, pf, in, 3, NULL) : NULL;
+        Py_XDECREF(kind);
+    } else if (pf) /* a methodcaller with keywords */
+        t_break(t, BRK_call_builtin, "%s of a %s", Py_TYPE(f)->tp_name, Py_TYPE(o)->tp_name);
+    Py_XDECREF(made);
+    return r;
+}
 static PyObject *call_getter(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw)
 {
     for (Py_ssize_t i = 0; i < nargs; i++) {
         PyObject *a = t_real(t, args[i]);
         if (!a)
             return NULL;
+        if (!t_safe_type(Py_TYPE(a)) && nargs == 1 && !kw)
+            return getter_of_object(t, f, a);
         if (!t_safe_type(Py_TYPE(a)))
             return t_break(t, BRK_call_builtin, "%s of a %s", Py_TYPE(f)->tp_name, Py_TYPE(a)->tp_name);
     }

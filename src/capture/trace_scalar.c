@@ -9,7 +9,7 @@ typedef struct PySymFloat {
 } PySymFloat;
 PyObject *py_symfloat_tensor(PyObject *o) { return ((PySymFloat *)o)->t; }
 
-static PyObject *symfloat(PyObject *t) /* takes t, which may be NULL */
+PyObject *t_symfloat(PyObject *t) /* takes t, which may be NULL */
 {
     PySymFloat *o = t ? PyObject_New(PySymFloat, &PySymFloat_Type) : NULL;
     if (o)
@@ -73,7 +73,7 @@ PyObject *t_item(trace *t, PyObject *o, char as)
         return t_break(t, BRK_item, "Tensor.item of a tensor with more than one element");
     bool real = dtype_is_float((dtype)x->dt);
     if (as == 'f' || (as == '?' && real))
-        return symfloat(cast(o, DT_f64));
+        return t_symfloat(cast(o, DT_f64));
     if (real || (as == 'i' && x->dt == DT_bool)) { /* int() of a float cuts off */
         PyObject *i = cast(o, DT_i64), *r = i ? read_int(t, i) : NULL;
         Py_XDECREF(i);
@@ -123,7 +123,7 @@ static PyObject *arith(PyObject *a, PyObject *b, binaryfunc f)
 {
     PyObject *x = operand(a), *y = operand(b), *r = NULL;
     if (x && y)
-        r = symfloat(f(x, y));
+        r = t_symfloat(f(x, y));
     else if (!PyErr_Occurred())
         r = Py_NewRef(Py_NotImplemented);
     Py_XDECREF(x);
@@ -198,8 +198,8 @@ static PyObject *sf_div(PyObject *a, PyObject *b)
         return PyErr_Format(PyExc_ZeroDivisionError, "float division by zero");
     return arith(a, b, div_tensors);
 }
-static PyObject *sf_neg(PyObject *a) { return symfloat(PyNumber_Negative(py_symfloat_tensor(a))); }
-static PyObject *sf_abs(PyObject *a) { return symfloat(PyNumber_Absolute(py_symfloat_tensor(a))); }
+static PyObject *sf_neg(PyObject *a) { return t_symfloat(PyNumber_Negative(py_symfloat_tensor(a))); }
+static PyObject *sf_abs(PyObject *a) { return t_symfloat(PyNumber_Absolute(py_symfloat_tensor(a))); }
 static PyObject *sf_pos(PyObject *a) { return Py_NewRef(a); }
 static PyObject *unknown(void)
 {

@@ -1,16 +1,18 @@
-/* trace_size.c - floats made of symbolic sizes while tracing: n / 2, 1.0 / n, n ** -0.5, math.sqrt(n).
+/* trace_size.c - floats made of symbolic sizes while tracing: n / 2, 1.0 / n, n ** -0.5, math.sqrt(n); and floats from outside
+ * that were another one before.
  * Arithmetic keeps them symbolic. Beside a tensor they become 0-d float64 values of the graph, so that one graph serves
- * all sizes; whatever needs the number itself (a comparison, a text, an argument of an operator) fixes the sizes. */
+ * all sizes; whatever needs the number itself (a comparison, a text, an argument of an operator) fixes the sizes, or the float. */
 #include "capture/capture.h"
 #include <math.h>
 
 typedef struct PySizeFloat {
     PyObject_HEAD double hint; /* for the sizes seen */
-    char op;                   /* + - * / p(ower) s(quare root), i: an integer */
+    char op;                   /* + - * / p(ower) s(quare root), i: an integer, f: a float from outside */
     bool positive;             /* whatever the sizes are */
     int size;                  /* of the expression, which is walked without memory of where one was */
     symint n;                  /* i */
     PyObject *a, *b;           /* operands: PySizeFloat or float; owned */
+    source *src;               /* f */
 } PySizeFloat;
 
 static bool is_ours(PyObject *o) { return Py_TYPE(o) == &PySizeFloat_Type; }
@@ -36,6 +38,7 @@ static PyObject *make(char op, double hint, bool positive, PyObject *a, PyObject
     o->positive = positive;
     o->size = 1 + size_of(a) + size_of(b);
     o->n = 0;
+    o->src = NULL;
     o->a = a;
     o->b = b;
     return (PyObject *)o;
@@ -66,11 +69,53 @@ PyObject *t_size_float(PyObject *o)
     return r;
 }
 
+PyObject *t_number_tensor(PyObject *o)
+{
+    tp_err err = { 0 };
+    tp_tensor *x = PyFloat_CheckExact(o) ? tensor_new(DT_f64, 0, NULL, &err) : NULL;
+    if (!x)
+        return NULL;
+    *(double *)tensor_data(x) = PyFloat_AS_DOUBLE(o);
+    return py_wrap(x);
+}
+
+PyObject *t_size_input(trace *t, PyObject *o, source *s)
+{
+    PyObject *r = make('f', PyFloat_AS_DOUBLE(o), false, NULL, NULL);
+    if (r) {
+        ((PySizeFloat *)r)->src = s;
+        t_want(t, G_TYPE_MATCH, s, (PyObject *)&PyFloat_Type);
+    }
+    return r;
+}
+
+source *t_size_source(PyObject *o) { return ((PySizeFloat *)o)->src; }
+
+bool t_size_of_inputs(PyObject *o)
+{
+    PySizeFloat *f = (PySizeFloat *)o;
+    return o && is_ours(o) && (f->op == 'f' || t_size_of_inputs(f->a) || t_size_of_inputs(f->b));
+}
+
+/* From now on the float is guarded to be this one, and stays a constant in what is compiled later. */
+static bool fix_float(PySizeFloat *f)
+{
+    PyObject *v = PyFloat_FromDouble(f->hint);
+    if (v) {
+        t_want(t_now, G_EQUALS_MATCH, f->src, v);
+        t_note_fixed(t_now, f->src);
+    }
+    Py_XDECREF(v);
+    return v != NULL;
+}
+
 static bool fix(PyObject *o) /* from now on the sizes are guarded to be these */
 {
     PySizeFloat *f = (PySizeFloat *)o;
     if (!o || !is_ours(o))
         return true;
+    if (f->op == 'f')
+        return t_now && fix_float(f);
     if (f->op != 'i')
         return fix(f->a) && fix(f->b);
     PyObject *n = py_int(f->n), *v = n ? PyNumber_Index(n) : NULL;
@@ -94,6 +139,19 @@ static PyObject *scalar(tp_val v)
     return record(OP_full, (tp_val[]){ vIs(NULL, 0), v, vDT(DT_f64), vNone, vNone, vNone });
 }
 
+static PyObject *input(const PySizeFloat *f) /* of the graph: one for each float; new */
+{
+    source *s = src_get(t_now->e, SRC_number, f->src, NULL, NULL, 0);
+    for (size_t i = 0; i < t_now->objs.n; i++)
+        if (t_now->objs.at[i].src == s)
+            return Py_NewRef(t_now->objs.at[i].abs);
+    PyObject *hint = PyFloat_FromDouble(f->hint), *real = hint ? t_number_tensor(hint) : NULL,
+             *in = real ? t_wrap(t_now, real, s) : NULL;
+    Py_XDECREF(hint);
+    Py_XDECREF(real);
+    return in;
+}
+
 static PyObject *value(PyObject *o) /* new: f64[] */
 {
     PySizeFloat *f = (PySizeFloat *)o;
@@ -101,6 +159,8 @@ static PyObject *value(PyObject *o) /* new: f64[] */
         return scalar(vF(PyFloat_AS_DOUBLE(o)));
     if (f->op == 'i')
         return scalar(vI(f->n));
+    if (f->op == 'f')
+        return input(f);
     PyObject *x = value(f->a), *y = x && f->b ? value(f->b) : NULL, *r = NULL;
     if (x && (y || !f->b))
         switch (f->op) {
@@ -115,6 +175,8 @@ static PyObject *value(PyObject *o) /* new: f64[] */
     Py_XDECREF(y);
     return r;
 }
+
+PyObject *t_size_value(PyObject *o) { return value(o); }
 
 /* f32 and f64 compute with a Python float rounded to their own type, as with a 0-d tensor; half types do not. */
 PyObject *t_size_beside(PyObject *o, PyObject *tensor)

@@ -207,7 +207,7 @@ void guard_where(trace *t, guard *g)
                             slash ? slash + 1 : f->cc->file, line, f->cc->name);
     Py_XDECREF(src);
 }
-static guard *want(trace *t, guard_kind k, source *s, PyObject *obj)
+guard *t_want(trace *t, guard_kind k, source *s, PyObject *obj)
 {
     static guard none;
     if (!s || s->kind == SRC_const)
@@ -215,6 +215,19 @@ static guard *want(trace *t, guard_kind k, source *s, PyObject *obj)
     guard *g = guard_add(t->e, k, s, obj);
     guard_where(t, g);
     return g;
+}
+
+/* How two sources stay to each other: once for each two. */
+static void guard_pair(trace *t, guard_kind k, source *a, source *b)
+{
+    for (int i = a->guards; i; i = t->e->guards.at[i - 1].older)
+        if (t->e->guards.at[i - 1].kind == k && t->e->guards.at[i - 1].src2 == b)
+            return;
+    guard *g = guard_add(t->e, k, a, NULL);
+    g->src2 = b;
+    for (source *s = b; s; s = s->base)
+        s->used = true;
+    guard_where(t, g);
 }
 
 /* ---- wrapping what comes from outside ---- */
@@ -433,7 +446,7 @@ static PyObject *wrap_tensor(trace *t, PyObject *o, source *s)
         marked = PyUnicode_InternFromString("_dynamo_dynamic_indices");
     PyObject *d = inst_dict(o);
     if (!d || !PyDict_GetItemWithError(d, marked))
-        want(t, G_NO_HASATTR, s, marked);
+        t_want(t, G_NO_HASATTR, s, marked);
     /* views of one storage stay views of one fake storage */
     tp_tensor *fake = NULL;
     for (size_t i = 0; i < t->objs.n && !fake; i++) {
@@ -475,8 +488,8 @@ static PyObject *lazy_item(trace *t, PyObject *o, source *s, src_kind k, PyObjec
 static PyObject *wrap_tuple(trace *t, PyObject *o, source *s)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(o);
-    want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
-    want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
+    t_want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
+    t_want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
     if (n == 0 && Py_TYPE(o) == &PyTuple_Type) /* there is but one */
         return Py_NewRef(o);
     PyObject *abs = tuple_alloc(Py_TYPE(o), n);
@@ -498,8 +511,8 @@ static PyObject *wrap_list(trace *t, PyObject *o, source *s)
     PyTypeObject *base = t_base(Py_TYPE(o));
     PyObject *now = container_list(o), *items = now ? PyList_New(0) : NULL, *abs = NULL;
     Py_ssize_t n = now ? PyList_GET_SIZE(now) : 0;
-    want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
-    want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
+    t_want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
+    t_want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
     for (Py_ssize_t i = 0; items && i < n; i++) {
         PyObject *v = lazy_item(t, PyList_GET_ITEM(now, i), s, dq ? SRC_deque : SRC_item, NULL, (int)i);
         if (!v || PyList_Append(items, v) < 0)
@@ -538,7 +551,7 @@ static bool tail_join(trace *t, PyObject *o, size_t at)
     source *s = t->objs.at[at].src;
     PyObject *tail = keep(t->e, t->objs.at[at].tail), *items = PyList_New(0), *abs;
     Py_ssize_t n = PyList_GET_SIZE(o);
-    want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
+    t_want(t, G_SEQUENCE_LENGTH, s, NULL)->n = n;
     for (Py_ssize_t i = 0; items && i < n; i++) {
         PyObject *v = lazy_item(t, PyList_GET_ITEM(o, i), s, SRC_item, NULL, (int)i);
         if (!v || PyList_Append(items, v) < 0)
@@ -567,7 +580,7 @@ int t_append(trace *t, PyObject *lazy, PyObject *v)
         PyObject *tail = PyList_New(0);
         if (!tail)
             return -1;
-        want(t, G_TYPE_MATCH, l->src, (PyObject *)&PyList_Type);
+        t_want(t, G_TYPE_MATCH, l->src, (PyObject *)&PyList_Type);
         k = t_obj_add(t, tail, l->real, l->src);
         k->tail = tail;
         k->container = true;
@@ -610,9 +623,10 @@ static PyObject *wrap_dict(trace *t, PyObject *o, source *s)
     PyTypeObject *tp = Py_TYPE(o), *base = t_base(tp) ? t_base(tp) : tp;
     if (!keys)
         return NULL;
-    want(t, G_TYPE_MATCH, s, (PyObject *)tp);
-    want(t, G_DICT_KEYS_MATCH, s, keys)->n = PyODict_Check(o) && PyList_GET_SIZE(keys) > 1; /* order counts */
-    Py_SETREF(keys, PyList_GetSlice(keys, 0, PyList_GET_SIZE(keys))); /* the guard has the first */
+    t_want(t, G_TYPE_MATCH, s, (PyObject *)tp);
+    t_want(t, G_DICT_KEYS_MATCH, s, keys)->n = PyODict_Check(o) &&
+                                               PyList_GET_SIZE(keys) > 1; /* order counts */
+    Py_SETREF(keys, PyList_GetSlice(keys, 0, PyList_GET_SIZE(keys)));     /* the guard has the first */
     abs = keys ? t_new_derived(base, tp) : NULL;
     if (abs && base == default_dict) {
         static PyObject *name;
@@ -693,8 +707,8 @@ static PyObject *wrap_set(trace *t, PyObject *o, source *s)
         return t_break(t, BRK_wrapped, "a set that a copy would not be walked like (%s)", src_text(s));
     }
     if (Py_TYPE(o) != &PySet_Type)
-        want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
-    guard *g = want(t, G_SET_CONTAINS, s, NULL);
+        t_want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
+    guard *g = t_want(t, G_SET_CONTAINS, s, NULL);
     g->n = Py_TYPE(o) != &PySet_Type;
     g->obj = keep(t->e, walked);
     Py_DECREF(walked);
@@ -710,7 +724,7 @@ static PyObject *wrap_int(trace *t, PyObject *o, source *s);
 
 static PyObject *wrap_proxy(trace *t, PyObject *o, source *s)
 {
-    want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
+    t_want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
     PyObject *d = t_wrap(t, t_unproxied(o), src_get(t->e, SRC_proxied, s, NULL, NULL, 0)),
              *r = d ? PyDictProxy_New(d) : NULL;
     Py_XDECREF(d);
@@ -725,8 +739,8 @@ static PyObject *wrap_numpy_scalar(trace *t, PyObject *o, source *s)
         py_forget();
         return t_break(t, BRK_wrapped, "a %s that is not a number", Py_TYPE(o)->tp_name);
     }
-    want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
-    want(t, G_EQUALS_MATCH, s, o);
+    t_want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(o));
+    t_want(t, G_EQUALS_MATCH, s, o);
     return Py_NewRef(o);
 }
 
@@ -736,21 +750,23 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     t->reads += !PyFunction_Check(o) && !PyType_Check(o) && !PyModule_Check(o) && !free_builtin(o) &&
                 strcmp(tp->tp_name, "functools._lru_cache_wrapper");
     if (o == Py_None) {
-        want(t, G_NONE_MATCH, s, NULL);
+        t_want(t, G_NONE_MATCH, s, NULL);
         return Py_NewRef(o);
     }
     if (tp == &PyBool_Type) {
-        want(t, G_BOOL_MATCH, s, o);
+        t_want(t, G_BOOL_MATCH, s, o);
         return Py_NewRef(o);
     }
     if (tp == &PyLong_Type)
         return wrap_int(t, o, s);
+    if (tp == &PyFloat_Type && t_float_policy(t, o, s))
+        return t_size_input(t, o, s);
     if (tp == &PyFloat_Type || tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyComplex_Type ||
         tp == &PyDevice_Type || tp == &PyRange_Type || !strcmp(tp->tp_name, "re.Pattern") ||
         (tp == &PyFrozenSet_Type && plain_const(o)) ||
         (tp == &PySlice_Type && plain_const(((PySliceObject *)o)->start) &&
          plain_const(((PySliceObject *)o)->stop) && plain_const(((PySliceObject *)o)->step))) {
-        want(t, G_EQUALS_MATCH, s, o);
+        t_want(t, G_EQUALS_MATCH, s, o);
         return Py_NewRef(o);
     }
     if (t_is_numpy_scalar(tp))
@@ -762,13 +778,9 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     if (known) { /* reached on two ways: they must stay one object */
         source *ks = known->outer ? known->outer : known->src;
         if (ks && ks != s && s->kind != SRC_const && ks->kind != SRC_const) {
-            guard *g = guard_add(t->e, G_DUPLICATE_INPUT, s, NULL);
-            g->src2 = ks;
-            for (source *b = ks; b; b = b->base)
-                b->used = true;
-            guard_where(t, g);
+            guard_pair(t, G_DUPLICATE_INPUT, s, ks);
         } else if (ks && ks->kind == SRC_const && s->kind != SRC_const)
-            want(t, G_ID_MATCH, s, known->real ? known->real : known->abs);
+            t_want(t, G_ID_MATCH, s, known->real ? known->real : known->abs);
         return Py_NewRef(known->abs);
     }
     if (t_is_tensor_type(tp))
@@ -785,8 +797,8 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     if (t_unproxied(o) != o)
         return wrap_proxy(t, o, s);
     if ((base == &PyLong_Type || base == &PyFloat_Type || base == &PyUnicode_Type) && !is_enum(o)) {
-        want(t, G_TYPE_MATCH, s, (PyObject *)tp);
-        want(t, G_EQUALS_MATCH, s, o);
+        t_want(t, G_TYPE_MATCH, s, (PyObject *)tp);
+        t_want(t, G_EQUALS_MATCH, s, o);
         t_obj_add(t, o, o, s);
         return Py_NewRef(o);
     }
@@ -795,13 +807,13 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     if (tp == &PyByteArray_Type)
         return t_break(t, BRK_wrapped, "a bytearray made before the graph began");
     if (PyFunction_Check(o)) {
-        guard *g = want(t, G_FUNCTION_MATCH, s, PyFunction_GET_CODE(o));
+        guard *g = t_want(t, G_FUNCTION_MATCH, s, PyFunction_GET_CODE(o));
         g->obj2 = keep(t->e, PyFunction_GET_GLOBALS(o));
         t_obj_add(t, o, o, s);
         return Py_NewRef(o);
     }
     if (PyMethod_Check(o)) {
-        want(t, G_TYPE_MATCH, s, (PyObject *)tp);
+        t_want(t, G_TYPE_MATCH, s, (PyObject *)tp);
         PyObject *self = t_wrap(t, PyMethod_GET_SELF(o), src_get(t->e, SRC_self, s, NULL, NULL, 0)),
                  *fn = NULL, *r = NULL;
         if (self)
@@ -816,7 +828,7 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
     }
     if (PyCFunction_Check(o) &&
         !free_builtin(o)) { /* bound to an object from outside: to what stands for it here */
-        guard *g = want(t, G_BUILTIN_MATCH, s, NULL);
+        guard *g = t_want(t, G_BUILTIN_MATCH, s, NULL);
         g->n = (intptr_t)((PyCFunctionObject *)o)->m_ml;
         PyObject *self = t_wrap(t, PyCFunction_GET_SELF(o), src_get(t->e, SRC_self, s, NULL, NULL, 0));
         PyObject *r = self ? PyObject_GetAttrString(self, ((PyCFunctionObject *)o)->m_ml->ml_name) : NULL;
@@ -829,7 +841,7 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         tp == &PyOpMethod_Type || tp == &PyDtype_Type || tp == &PyMemfmt_Type || tp == &PyLayout_Type ||
         is_enum(o) || PyCode_Check(o) || tp == &PyEllipsis_Type || o == Py_NotImplemented ||
         tp == &PyMethodDescr_Type || tp == &PyWrapperDescr_Type) {
-        want(t, G_ID_MATCH, s, o);
+        t_want(t, G_ID_MATCH, s, o);
         if (s->kind != SRC_const && !t_obj(t, o))
             t_obj_add(t, o, o, s);
         return Py_NewRef(o);
@@ -840,7 +852,7 @@ PyObject *t_wrap(trace *t, PyObject *o, source *s)
         t->quiet = t->top == t->outer;
         return NULL;
     }
-    want(t, G_TYPE_MATCH, s, (PyObject *)tp);
+    t_want(t, G_TYPE_MATCH, s, (PyObject *)tp);
     if (t_is_real_array(o)) {
         PyObject *a = t_wrap_array(t, o, s);
         if (a || PyErr_Occurred())
@@ -861,7 +873,7 @@ static PyObject *wrap_int(trace *t, PyObject *o, source *s)
         e->symval[e->nsymval++] = (struct symval){ s, -1, sym_is_symbol(x) ? sym_index(x) : -1 };
         for (source *b = s; b; b = b->base)
             b->used = true;
-        want(t, G_TYPE_MATCH, s, (PyObject *)&PyLong_Type);
+        t_want(t, G_TYPE_MATCH, s, (PyObject *)&PyLong_Type);
         if (sym_is_expr(x)) {
             ir_add_placeholder_val(t->g, mangle(t, src_text(s)), src_text(s), vI(x));
             PyObject *r = py_symint(x);
@@ -870,7 +882,7 @@ static PyObject *wrap_int(trace *t, PyObject *o, source *s)
             return r;
         }
     }
-    want(t, G_EQUALS_MATCH, s, o);
+    t_want(t, G_EQUALS_MATCH, s, o);
     return Py_NewRef(o);
 }
 
@@ -928,7 +940,12 @@ static bool own_key(trace *t, PyObject *o)
 static void id_key(trace *t, PyObject *o)
 {
     tobj *k = t_obj(t, o);
-    if (!k || !k->src || k->keyed)
+    if (k && k->src)
+        t_keep_apart(t, k);
+}
+void t_keep_apart(trace *t, tobj *k)
+{
+    if (k->keyed)
         return;
     k->keyed = true;
     for (source *s = k->src; s; s = s->base)
@@ -1466,16 +1483,7 @@ int t_is(trace *t, PyObject *a, PyObject *b)
     tobj *x = t_obj(t, a), *y = t_obj(t, b);
     source *xs = !x ? NULL : x->outer ? x->outer : x->src, *ys = !y ? NULL : y->outer ? y->outer : y->src;
     if (xs && ys && xs->kind != SRC_const && ys->kind != SRC_const) {
-        for (size_t i = 0; i < t->e->guards.n; i++) {
-            guard *g = &t->e->guards.at[i];
-            if (g->kind == G_NOT_SAME && g->src == xs && g->src2 == ys)
-                return 0;
-        }
-        guard *g = guard_add(t->e, G_NOT_SAME, xs, NULL);
-        g->src2 = ys;
-        for (source *s = ys; s; s = s->base)
-            s->used = true;
-        guard_where(t, g);
+        guard_pair(t, G_NOT_SAME, xs, ys);
     }
     return 0;
 }
@@ -1706,7 +1714,7 @@ PyObject *t_subscr(trace *t, PyObject *o, PyObject *k)
             return t_call(t, fn, args, 2, NULL);
         if (PyType_Check(o)) /* list[int] and the like */
             return PyObject_GetItem(o, k);
-        if (!native_value(o))
+        if (!native_value(o) && strcmp(Py_TYPE(o)->tp_name, "re.Match"))
             return t_break(t, BRK_operator, "indexing of a %s", Py_TYPE(o)->tp_name);
     }
     PyObject *ix = type_func(k, "%s", "__index__");
@@ -2165,6 +2173,9 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
     }
     if (is(name, "_version") && t_on_input_memory(t, py_tensor(o))) /* no guard knows it */
         return t_break(t, BRK_attribute, "Tensor._version of an input");
+    if (!grad_requires_grad(py_tensor(o)) &&
+        (is(name, "grad_fn") || is(name, "is_leaf"))) /* which is guarded */
+        return Py_NewRef(is(name, "is_leaf") ? Py_True : Py_None);
     if (is(name, "data") || is(name, "__dict__") || is(name, "grad_fn") || is(name, "__array_interface__") ||
         is(name, "is_leaf") || is(name, "_base") ||
         (k && k->src && grad_requires_grad(py_tensor(o)) &&
@@ -2174,7 +2185,7 @@ static PyObject *tensor_getattr(trace *t, PyObject *o, PyObject *name)
         PyObject *d = inst_dict(k->real);
         if (d && (v = PyDict_GetItemWithError(d, name)))
             return t_lazy(t, v, src_get(t->e, SRC_instattr, k->src, NULL, name, 0));
-        want(t, G_NO_HASATTR, k->src, name);
+        t_want(t, G_NO_HASATTR, k->src, name);
     }
     PyObject *d = t_look(Py_TYPE(o), name);
     if (d && PyFunction_Check(d)) /* a method of a Python subclass or one that the package adds */
@@ -2350,7 +2361,7 @@ PyObject *t_generic_getattr(trace *t, PyObject *o, PyObject *name)
     if (d && s && !(k->dict || (k->over && PyDict_GetItemWithError(k->over, name))) && may_hide(tp) &&
         !(PyFunction_Check(d) &&
           !trusted_class(defining(tp, name)))) /* those are guarded with their source */
-        want(t, G_DICT_CONTAINS, s, name);
+        t_want(t, G_DICT_CONTAINS, s, name);
     if (d)
         return t_bind_class_attr(t, o, tp, name, d);
     return missing(o, name);
@@ -2381,7 +2392,7 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
         if (v && !w && k && k->src)
             Py_SETREF(v, t_lazy(t, v, src_get(t->e, SRC_attr, k->src, NULL, name, 0)));
         if (!v && !w && k && k->src && PyErr_ExceptionMatches(PyExc_AttributeError))
-            want(t, G_NO_HASATTR, k->src, name);
+            t_want(t, G_NO_HASATTR, k->src, name);
         return v;
     }
     if (tp->tp_getattro != PyObject_GenericGetAttr && !type_is_python(tp))
@@ -2396,8 +2407,13 @@ static PyObject *user_getattr(trace *t, PyObject *o, PyObject *name)
     PyObject *slot = _PyType_Lookup(tp, name);
     if (s && (!slot || Py_TYPE(slot) == &PyMemberDescr_Type)) {
         tobj *k = t_obj(t, o);
-        if (!k->dict && !(k->over && PyDict_GetItemWithError(k->over, name)))
-            want(t, G_HASATTR, s, name)->n = slot != NULL;
+        guard *asked = slot ? NULL : guard_find(t->e, s, G_MODULE_ATTR, name);
+        if (k->dict || (k->over && PyDict_GetItemWithError(k->over, name)))
+            ; /* it was written or deleted here */
+        else if (asked)
+            asked->n |= GUARD_ABSENT;
+        else
+            t_want(t, G_HASATTR, s, name)->n = slot != NULL;
     }
     if (!fn || !PyFunction_Check(fn)) {
         PyErr_Restore(et, ev, etb);
@@ -2463,7 +2479,7 @@ PyObject *t_getattr(trace *t, PyObject *o, PyObject *name)
             return s ? t_lazy(t, v, src_get(t->e, SRC_instattr, s, NULL, name, 0)) : Py_NewRef(v);
         if (!(v = PyObject_GetAttr(o, name))) {
             if (s && !w)
-                want(t, G_HASATTR, s, name);
+                t_want(t, G_HASATTR, s, name);
             return NULL;
         }
         if ((is(name, "__globals__") || is(name, "__dict__") || is(name, "__builtins__")) && s) {
@@ -2513,16 +2529,16 @@ static bool may_delete(trace *t, PyObject *o, PyObject *name, PyObject *d)
     PyObject *v = slot ? PyObject_GenericGetAttr(real, name) : id ? PyDict_GetItemWithError(id, name) : NULL;
     if (v) {
         source *s = src_get(t->e, slot ? SRC_attr : SRC_instattr, k->src, NULL, name, 0);
-        want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(v));
+        t_want(t, G_TYPE_MATCH, s, (PyObject *)Py_TYPE(v));
         if (slot)
             Py_DECREF(v);
         return true;
     }
     py_forget();
     if (slot)
-        want(t, G_HASATTR, k->src, name)->n = true;
+        t_want(t, G_HASATTR, k->src, name)->n = true;
     else
-        want(t, G_NO_HASATTR, k->src, name);
+        t_want(t, G_NO_HASATTR, k->src, name);
     missing(o, name);
     return false;
 }

@@ -598,14 +598,11 @@ static PyObject *f_set_num_threads(PyObject *m, PyObject *n)
     pool_set_threads(v > POOL_MAX ? POOL_MAX : (int)v);
     Py_RETURN_NONE;
 }
-static PyObject *f_deterministic(PyObject *m, PyObject *args)
+static PyObject *f_deterministic(PyObject *m, PyObject *args) { return PyBool_FromLong(CX->deterministic); }
+static PyObject *f_set_deterministic(PyObject *m, PyObject *v)
 {
-    PyObject *v = NULL;
-    if (!PyArg_ParseTuple(args, "|O!:_deterministic", &PyBool_Type, &v))
-        return NULL;
-    if (v)
-        CX->deterministic = v == Py_True;
-    return PyBool_FromLong(CX->deterministic);
+    CX->deterministic = v == Py_True;
+    Py_RETURN_NONE;
 }
 static PyObject *f_promote(PyObject *m, PyObject *args)
 {
@@ -732,7 +729,8 @@ static PyMethodDef functions[] = {
       "get_num_threads() -> int\n\n>>> taper.get_num_threads() > 0\nTrue\n" },
     { "set_num_threads", f_set_num_threads, METH_O,
       "set_num_threads(n)\n\n>>> taper.set_num_threads(taper.get_num_threads())\n" },
-    { "_deterministic", f_deterministic, METH_VARARGS, "_deterministic([on]) -> bool" },
+    { "_deterministic", f_deterministic, METH_NOARGS, "_deterministic() -> bool" },
+    { "_set_deterministic", f_set_deterministic, METH_O, "_set_deterministic(on)" },
     { "promote_types", f_promote, METH_VARARGS,
       "promote_types(type1, type2) -> dtype\n\n>>> taper.promote_types(taper.int32, "
       "taper.float16)\ntaper.float16\n" },

@@ -1107,6 +1107,36 @@ static PyObject *func_call(PyObject *o, PyObject *const *args, size_t nargsf, Py
 {
     return py_op_call(((PyOp *)o)->name, false, args, PyVectorcall_NARGS(nargsf), kwnames);
 }
+/* x.where(condition, other): of the rows' parameters "self" is the second. */
+static PyObject *second_call(const op_name *name, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    PyObject *r = NULL, *names = NULL, **v;
+    if (TP_UNLIKELY(py_overrides) && name->obj && py_taken(name->obj, args, n, kwnames, &r))
+        return r;
+    v = mem_alloc(sizeof *v * (size_t)(n + nkw));
+    memcpy(v, args, sizeof *v * (size_t)(n + nkw));
+    if (n > 1) {
+        v[0] = args[1];
+        v[1] = args[0];
+        r = py_op_call(name, true, v, n, kwnames);
+    } else if ((names = PyTuple_New(nkw + 1))) { /* condition=c: then self goes by its name, too */
+        for (Py_ssize_t i = 0; i < nkw; i++)
+            PyTuple_SET_ITEM(names, i, Py_NewRef(PyTuple_GET_ITEM(kwnames, i)));
+        PyTuple_SET_ITEM(names, nkw, PyUnicode_FromString("self"));
+        memmove(v, v + 1, sizeof *v * (size_t)nkw);
+        v[nkw] = args[0];
+        r = py_op_call(name, true, v, 0, names);
+    }
+    Py_XDECREF(names);
+    free(v);
+    return r;
+}
+static bool self_is_second(const op_name *n)
+{
+    const op_schema *s = &op_row_of((op_id)n->row[0])->schema;
+    return s->nparam > 1 && strcmp(s->param[0].name, "self") && !strcmp(s->param[1].name, "self");
+}
 static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
@@ -1114,6 +1144,8 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
         return PyErr_Format(PyExc_TypeError,
                             "descriptor '%s' for 'Tensor' objects needs a Tensor as its first argument",
                             ((PyOp *)o)->name->name);
+    if (TP_UNLIKELY(self_is_second(((PyOp *)o)->name)))
+        return second_call(((PyOp *)o)->name, args, n, kwnames);
     return py_op_call(((PyOp *)o)->name, true, args, n, kwnames);
 }
 static PyObject *method_get(PyObject *o, PyObject *self, PyObject *type)

@@ -153,6 +153,13 @@ extern PyObject *py_module;     /* taper._C, borrowed */
 /* The thread's operator context; a fresh thread starts from the process defaults. */
 #define CX op_ctx_cur()
 
+/* --- nnmodule.c: dictionaries of nn.Module ---------------------------------------------------------------- */
+enum { PY_MODULE_HOOKS = 4, PY_MODULE_PARTS = 3 };
+PyObject *py_module_name(bool hooks, int i); /* of one of them; borrowed */
+PyObject *py_module_dict(PyObject *module, bool hooks,
+                         int i); /* borrowed; NULL: not there, or no plain one */
+PyObject *py_module_missing(PyObject *module, PyObject *name); /* NULL, with the AttributeError set */
+
 /* --- what the binding asks of capture, which fills it in before the first call (capture/compile.c) ------ */
 typedef struct py_capture {
     bool (*tracing)(void);

@@ -104,6 +104,73 @@ def _(torch):
     return m, (), {"input_ids": x, "labels": x}
 
 
+# --- transformers with names of their own for sizes -----------------------------------------------------------------------
+PICTURE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, image_size=32, patch_size=8)
+SEQ2SEQ = dict(vocab_size=99, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=37,
+               decoder_ffn_dim=37, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)
+OTHERS = {  # model -> (configuration, its settings, what it is called with)
+    "OPTForCausalLM": ("OPTConfig", dict(vocab_size=99, hidden_size=32, word_embed_proj_dim=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=37,
+                                         max_position_embeddings=64), "words"),
+    "BloomForCausalLM": ("BloomConfig", dict(vocab_size=99, hidden_size=32, n_layer=2, n_head=4), "words"),
+    "FalconForCausalLM": ("FalconConfig", dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4), "words"),
+    "GPTJForCausalLM": ("GPTJConfig", dict(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4), "words"),
+    "CodeGenForCausalLM": ("CodeGenConfig", dict(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4), "words"),
+    "GPTBigCodeForCausalLM": ("GPTBigCodeConfig", dict(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64), "words"),
+    "GPTNeoForCausalLM": ("GPTNeoConfig", dict(vocab_size=99, hidden_size=32, num_layers=2, attention_types=[[["global", "local"], 1]], num_heads=4,
+                                               max_position_embeddings=64), "words"),
+    "MptForCausalLM": ("MptConfig", dict(vocab_size=99, d_model=32, n_layers=2, n_heads=4, max_seq_len=64), "words"),
+    "MambaForCausalLM": ("MambaConfig", dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, state_size=4), "words"),
+    "DistilBertForMaskedLM": ("DistilBertConfig", dict(vocab_size=99, dim=32, n_layers=2, n_heads=4, hidden_dim=37, max_position_embeddings=64), "words"),
+    "XLNetLMHeadModel": ("XLNetConfig", dict(vocab_size=99, d_model=32, n_layer=2, n_head=4, d_inner=37), "words"),
+    "FNetForMaskedLM": ("FNetConfig", TINY, "words"),
+    "LongformerForMaskedLM": ("LongformerConfig", {**TINY, "attention_window": 4}, "words"),
+    "Qwen3MoeForCausalLM": ("Qwen3MoeConfig", dict(**TINY, num_key_value_heads=2, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+                            "words"),
+    "Cohere2ForCausalLM": ("Cohere2Config", dict(**TINY, num_key_value_heads=2), "words"),
+    "Gemma3ForCausalLM": ("Gemma3TextConfig", dict(**TINY, num_key_value_heads=2, head_dim=8), "words"),
+    "PegasusForConditionalGeneration": ("PegasusConfig", SEQ2SEQ, "words"),
+    "MarianMTModel": ("MarianConfig", SEQ2SEQ, "words"),
+    "MBartForConditionalGeneration": ("MBartConfig", SEQ2SEQ, "words"),
+    "M2M100ForConditionalGeneration": ("M2M100Config", SEQ2SEQ, "words"),
+    "WhisperForConditionalGeneration": ("WhisperConfig", dict(SEQ2SEQ, num_mel_bins=8, max_source_positions=16, max_target_positions=32,
+                                                              suppress_tokens=None, begin_suppress_tokens=None), "sound"),
+    "DeiTForImageClassification": ("DeiTConfig", PICTURE, "picture"),
+    "BeitForImageClassification": ("BeitConfig", PICTURE, "picture"),
+    "Dinov2ForImageClassification": ("Dinov2Config", PICTURE, "picture"),
+    "SiglipVisionModel": ("SiglipVisionConfig", PICTURE, "pixels"),
+    "ViTMAEForPreTraining": ("ViTMAEConfig", dict(PICTURE, decoder_hidden_size=16, decoder_num_hidden_layers=1, decoder_num_attention_heads=2,
+                                                  decoder_intermediate_size=20), "masked"),
+    "SwinForImageClassification": ("SwinConfig", dict(image_size=32, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 4], window_size=4), "picture"),
+    "SegformerForImageClassification": ("SegformerConfig", dict(depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 16, 16], num_attention_heads=[1, 2, 2, 2],
+                                                                decoder_hidden_size=16), "picture"),
+    "ConvNextForImageClassification": ("ConvNextConfig", dict(depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 16, 16]), "picture"),
+    "ResNetForImageClassification": ("ResNetConfig", dict(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"), "picture"),
+    "MobileViTForImageClassification": ("MobileViTConfig", dict(hidden_sizes=[16, 16, 16], neck_hidden_sizes=[8, 8, 16, 16, 16, 16, 32], num_attention_heads=2,
+                                                                image_size=32), "picture"),
+    "HubertModel": ("HubertConfig", dict(vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, conv_dim=(16, 16),
+                                         conv_stride=(4, 4), conv_kernel=(8, 8), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2,
+                                         mask_time_prob=0.0, layerdrop=0.0), "wave"),
+}
+
+
+def _other(name):
+    def build(torch):
+        import transformers
+        config, settings, kind = OTHERS[name]
+        m = getattr(transformers, name)(getattr(transformers, config)(**settings))
+        x = torch.randint(1, 99, (2, 8))
+        given = {"words": {"input_ids": x, "labels": x}, "picture": {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 1])},
+                 "pixels": {"pixel_values": torch.randn(2, 3, 32, 32)},
+                 "masked": {"pixel_values": torch.randn(2, 3, 32, 32), "noise": torch.rand(2, 16)}, "sound": {"input_features": torch.randn(2, 8, 32), "labels": x},
+                 "wave": {"input_values": torch.randn(2, 400)}}[kind]
+        return m, (), given
+    return build
+
+
+for _n in OTHERS:
+    case("transformers", _n)(_other(_n))
+
+
 # --- whole uses of transformers: from_pretrained, generate, Trainer -----------------------------------------------------
 def _tiny_llama(torch):
     import transformers as t
@@ -187,7 +254,8 @@ TIMM = {  # model -> what create_model gets beside the number of classes; the si
     "resnet10t": {}, "convnext_atto": {}, "mobilenetv3_small_050": {}, "efficientnet_lite0": {}, "regnetx_002": {}, "densenet121": dict(block_config=(2, 2), growth_rate=8),
     "ghostnet_050": {}, "mobilenetv2_035": {}, "repvgg_a0": {}, "hardcorenas_a": {}, "mnasnet_small": {}, "resnext26ts": {}, "seresnext26t_32x4d": {}, "lcnet_035": {},
     "edgenext_xx_small": {}, "mobilevit_xxs": {}, "xcit_nano_12_p16_224": {}, "mixer_s32_224": dict(img_size=64), "deit_tiny_patch16_224": dict(img_size=64, depth=2),
-    "poolformer_s12": {}, "vgg11": dict(drop_rate=0.0),
+    "poolformer_s12": {}, "vgg11": dict(drop_rate=0.0), "maxvit_rmlp_pico_rw_256": dict(img_size=64), "coatnet_pico_rw_224": dict(img_size=64),
+    "levit_128s": dict(img_size=64), "fastvit_t8": {}, "repvit_m0_9": {},
 }
 
 
@@ -230,6 +298,23 @@ def _(torch):
     from diffusers import DDPMScheduler
     s = DDPMScheduler(num_train_timesteps=50)
     return (lambda x, n: s.add_noise(x, n, torch.tensor([3, 30]))), (torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)), {}
+
+
+@case("diffusers", "UNet2DConditionModel")
+def _(torch):
+    from diffusers import UNet2DConditionModel
+    m = UNet2DConditionModel(sample_size=16, in_channels=4, out_channels=4, layers_per_block=1, block_out_channels=(32, 64), norm_num_groups=8,
+                             down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), cross_attention_dim=16,
+                             attention_head_dim=8)
+    return m, (torch.randn(2, 4, 16, 16), torch.tensor([1, 7]), torch.randn(2, 5, 16)), {}
+
+
+@case("diffusers", "DiTTransformer2DModel")
+def _(torch):
+    from diffusers import DiTTransformer2DModel
+    m = DiTTransformer2DModel(num_attention_heads=2, attention_head_dim=8, in_channels=4, out_channels=4, num_layers=2, sample_size=8, patch_size=2,
+                              num_embeds_ada_norm=10, norm_num_groups=4)
+    return m, (torch.randn(2, 4, 8, 8),), {"timestep": torch.tensor([1, 7]), "class_labels": torch.tensor([0, 1])}
 
 
 @case("peft", "LoRA on BERT")
@@ -303,6 +388,26 @@ def _(torch):
 def _(torch):
     from vit_pytorch.simple_vit import SimpleViT
     return SimpleViT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=2, heads=4, mlp_dim=64), (torch.randn(2, 3, 32, 32),), {}
+
+
+@case("vit-pytorch", "CvT")
+def _(torch):
+    from vit_pytorch.cvt import CvT
+    return CvT(num_classes=10, s1_emb_dim=8, s1_heads=1, s2_emb_dim=16, s2_heads=2, s2_depth=1, s3_emb_dim=16, s3_heads=2, s3_depth=1), (torch.randn(2, 3, 32, 32),), {}
+
+
+@case("vit-pytorch", "MAE")
+def _(torch):
+    from vit_pytorch import MAE, ViT
+    m = MAE(encoder=ViT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=1, heads=2, mlp_dim=32), decoder_dim=16, decoder_depth=1)
+    return m, (torch.randn(2, 3, 32, 32),), {}
+
+
+@case("x-transformers", "XTransformer")
+def _(torch):
+    from x_transformers import XTransformer
+    m = XTransformer(dim=32, enc_num_tokens=32, enc_depth=1, enc_heads=2, enc_max_seq_len=16, dec_num_tokens=32, dec_depth=1, dec_heads=2, dec_max_seq_len=16)
+    return m, (torch.randint(1, 32, (2, 16)), torch.randint(1, 32, (2, 16))), {}
 
 
 @case("kornia", "gaussian blur and sobel")
@@ -432,7 +537,8 @@ def _torchvision(name, kw):
     return build
 
 
-for _name, _kw in (("resnet18", {}), ("mobilenet_v3_small", {}), ("efficientnet_b0", {}), ("swin_t", {}), ("convnext_tiny", {}), ("squeezenet1_0", {})):
+for _name, _kw in (("resnet18", {}), ("mobilenet_v3_small", {}), ("efficientnet_b0", {}), ("swin_t", {}), ("convnext_tiny", {}), ("squeezenet1_0", {}),
+                   ("vit_b_32", dict(image_size=64)), ("regnet_y_400mf", {}), ("shufflenet_v2_x0_5", {})):
     case("torchvision", _name)(_torchvision(_name, _kw))
 
 
@@ -455,6 +561,26 @@ def _(torch):
 def _(torch):
     from monai.networks.nets import UNet
     return UNet(spatial_dims=2, in_channels=1, out_channels=2, channels=(4, 8, 16), strides=(2, 2), num_res_units=1), (torch.randn(2, 1, 32, 32),), {}
+
+
+@case("monai", "SwinUNETR")
+def _(torch):
+    from monai.networks.nets import SwinUNETR
+    return SwinUNETR(in_channels=1, out_channels=2, feature_size=12, spatial_dims=2, depths=(1, 1, 1, 1), num_heads=(2, 2, 2, 2)), (torch.randn(1, 1, 32, 32),), {}
+
+
+@case("monai", "UNETR")
+def _(torch):
+    from monai.networks.nets import UNETR
+    m = UNETR(in_channels=1, out_channels=2, img_size=(32, 32), feature_size=8, hidden_size=16, mlp_dim=20, num_heads=2, spatial_dims=2)
+    return m, (torch.randn(1, 1, 32, 32),), {}
+
+
+@case("monai", "DynUNet")
+def _(torch):
+    from monai.networks.nets import DynUNet
+    m = DynUNet(spatial_dims=2, in_channels=1, out_channels=2, kernel_size=[3, 3, 3], strides=[1, 2, 2], upsample_kernel_size=[2, 2], filters=[4, 8, 16])
+    return m, (torch.randn(1, 1, 32, 32),), {}
 
 
 @case("pytorch-tabnet", "TabNet")

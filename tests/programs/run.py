@@ -35,11 +35,18 @@ def environment():
 
 
 def oracle():
-    """The folder that holds PyTorch."""
+    """A folder with PyTorch and nothing else: what else its interpreter has would hide the packages at our versions."""
     for python in filter(None, (os.environ.get("TAPER_ORACLE"), sys.executable, PYTHON)):
         r = subprocess.run([python, "-c", "import torch, os; print(os.path.dirname(os.path.dirname(torch.__file__)))"], capture_output=True, text=True)
         if r.returncode == 0:
-            return r.stdout.strip()
+            site, alone = r.stdout.strip(), os.path.join(ENV, "pytorch")
+            os.makedirs(alone, exist_ok=True)
+            for name in os.listdir(site):
+                link = os.path.join(alone, name)
+                if name in ("torch", "torchgen", "functorch") or (name.startswith("torch-") and name.endswith(".dist-info")):
+                    if not os.path.lexists(link):
+                        os.symlink(os.path.join(site, name), link)
+            return alone
     skip("PyTorch is not importable; TAPER_ORACLE=/path/to/python names an interpreter that has it")
 
 

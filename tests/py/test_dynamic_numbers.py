@@ -1,5 +1,7 @@
 """Numbers that a trace only knows as symbols: sizes that become factors, ints that choose what is computed. A compiled
 function that serves several of them gives each its own answer."""
+import math
+
 import taper
 taper._C._counted_draws(True)  # eager operators draw what kernels draw
 import taper._dynamo as dynamo
@@ -249,3 +251,85 @@ def test_a_dimension_that_is_one_in_the_example():
             x, y = taper.arange(float(n)), taper.arange(float(n))
             for p, q in zip(c(x), f(y)):
                 assert taper.equal(x, y) and taper.equal(p, q) and (n < 3 or p.stride() == q.stride()), (backend, n, p, q)
+
+
+FLOATS = [2.5, 3.5, 4.25, -0.1, 7.75]
+
+
+def graphs_for(f, values):
+    """How many graphs serve all of them; every call gives what plain execution gives."""
+    from taper._dynamo.testing import CompileCounter
+    taper._dynamo.reset()
+    counter = CompileCounter()
+    c = taper.compile(f, backend=counter)
+    with taper._dynamo.config.patch(specialize_float=False):
+        for v in values:
+            x = taper.arange(3.0) + 1
+            want = f(x.clone(), v) if not isinstance(v, dict) else f(x.clone(), dict(v))
+            assert repr(c(x, v)) == repr(want), v
+    return counter.frame_count
+
+
+def test_a_float_that_changes_becomes_an_input():
+    assert graphs_for(lambda x, n: x * n, FLOATS) == 2
+    assert graphs_for(lambda x, n: (x * n, n, n * 2 + 1, -n), FLOATS) == 2
+    assert graphs_for(lambda x, n: x.mul_(n).add_(n) - (1 - n) * x, FLOATS) == 2
+    assert graphs_for(lambda x, n: x * n["scale"], [{"scale": v} for v in FLOATS]) == 2
+    assert graphs_for(lambda x, n: x * n[0] + n[1], [[v, v + 1] for v in FLOATS]) == 2
+    assert graphs_for(lambda x, n: (x > n, n >= x), FLOATS) == 2
+
+
+def test_a_float_that_is_asked_for_its_value_stays_a_constant():
+    assert graphs_for(lambda x, n: x * n if n > 1 else x - n, FLOATS) == 5
+    assert graphs_for(lambda x, n: taper.nn.functional.leaky_relu(x, n), FLOATS) == 5
+    assert graphs_for(lambda x, n: x + len(f"{n:.1f}"), FLOATS) == 5
+
+
+def test_floats_that_are_no_numbers_and_other_types():
+    assert graphs_for(lambda x, n: x * n, [1.0, 2.0, math.inf, math.nan, -0.0, 0.0, 1e300]) == 2
+    assert graphs_for(lambda x, n: x * n, [1.0, 2.0, 3, 4, True, 5.0]) == 4
+
+
+def test_floats_with_gradients_and_breaks():
+    def grad(x, n):
+        x = x.detach().requires_grad_()
+        (x * n).sum().backward()
+        return x.grad
+
+    def broken(x, n):
+        y = x * n
+        taper._dynamo.graph_break()
+        return y + n
+    assert graphs_for(grad, FLOATS) == 2
+    assert graphs_for(broken, FLOATS) == 4
+
+
+def test_numbers_in_objects_and_keyword_arguments():
+    class Plain:
+        pass
+
+    class Net(taper.nn.Module):
+        def forward(self, x):
+            return x * self.k
+
+    def several(owner, call):
+        from taper._dynamo.testing import CompileCounter
+        taper._dynamo.reset()
+        counter = CompileCounter()
+        c = taper.compile(call, backend=counter)
+        for owner.k in range(2, 8):
+            assert c(taper.ones(2)).tolist() == [owner.k] * 2
+        return counter.frame_count
+    o, m = Plain(), Net()
+    assert several(o, lambda x: x * o.k) == 2
+    assert several(m, lambda x: m(x)) == 6  # a module's numbers are settings
+
+    def named(x, **options):
+        return x * options["n"]
+    from taper._dynamo.testing import CompileCounter
+    taper._dynamo.reset()
+    counter = CompileCounter()
+    c = taper.compile(named, backend=counter)
+    for n in range(2, 8):
+        assert c(taper.ones(2), n=n).tolist() == [n, n]
+    assert counter.frame_count == 2

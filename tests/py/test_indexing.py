@@ -97,3 +97,12 @@ def test_scatter_reduce_without_self_on_every_type():
         for how, want in (("amax", [0, 1, 1, 1]), ("amin", [0, 1, 1, 1]), ("prod", [0, 1, 1, 1]), ("sum", [0, 1, 1, 1])):
             got = x.scatter_reduce(0, index, src, how, include_self=False)
             assert got.to(taper.int64).tolist() == want, (dt, how, got)
+
+
+def test_where_as_a_method_fills_where_the_condition_is_false():
+    x, m = taper.full((3,), -1.0), taper.tensor([True, False, True])
+    y = taper.arange(3.0) + 5
+    for call in (lambda: x.where(m, y), lambda: x.where(m, other=y), lambda: x.where(condition=m, other=y), lambda: taper.where(m, x, y)):
+        assert call().tolist() == [-1, 6, -1]
+        assert taper.compile(call, fullgraph=True)().tolist() == [-1, 6, -1]
+    assert x.where(m, 2).tolist() == [-1, 2, -1]

@@ -452,6 +452,59 @@ def test_sizes_that_data_decides_under_fullgraph():
     same_results.check(listed, lambda: (X(), taper.tensor([2, 3])), fullgraph=True)
 
 
+# ---- the standard library is followed, but for what deals with the process, files and code
+class Owner:
+    def __init__(self):
+        self.own, self.n = self, 3
+
+    def __getitem__(self, i):
+        return i * 2
+
+    def plus(self, k):
+        return k + 1
+
+
+def test_functions_of_the_standard_library():
+    import fractions
+    import operator
+    import statistics
+    import textwrap
+    owner = Owner()
+    whole(lambda x: x + len(textwrap.dedent("  a\n  b")) + len(textwrap.shorten("hello world this is", 10)))
+    whole(lambda x: x * float(fractions.Fraction(3, 4) + fractions.Fraction(1, 4)))
+    whole(lambda x: x + statistics.mean([1, 2, 3]))
+    whole(lambda x: x + len(os.path.join("a", "b")) + len(os.path.basename("a/b")))
+    whole(lambda x: x * operator.attrgetter("own.n")(owner) + sum(operator.attrgetter("n", "own.n")(owner)))
+    whole(lambda x: x * operator.itemgetter(4)(owner) + operator.methodcaller("plus", 5)(owner))
+    whole(lambda x: x + int(re.match(r"(\d+)a", "12a")[1]))
+
+
+def test_settings_of_the_process():
+    def deterministic(x):
+        taper.use_deterministic_algorithms(True)
+        y = x + taper.are_deterministic_algorithms_enabled()
+        taper.use_deterministic_algorithms(False)
+        return y + taper.are_deterministic_algorithms_enabled()
+
+    def wide(x):
+        taper.set_default_dtype(taper.float64)
+        y = taper.ones(2)
+        taper.set_default_dtype(taper.float32)
+        return y, taper.ones(2)
+    whole(deterministic)
+    whole(wide)
+    taper._dynamo.reset()
+    try:
+        taper.compile(lambda x: (x + 1, taper.set_default_dtype(taper.float64))[0], fullgraph=True)(X())
+        assert taper.get_default_dtype() is taper.float64 and taper.ones(1).dtype is taper.float64  # it stays
+    finally:
+        taper.set_default_dtype(taper.float32)
+
+
+def test_what_is_known_of_tensors_without_gradients():
+    whole(lambda x: x + (x.grad_fn is None) + x.is_leaf + ((x * 2).grad_fn is None) + (x * 2).is_leaf)
+
+
 if __name__ == "__main__":
     for name, fn in list(globals().items()):
         if name.startswith("test_"):

@@ -6,6 +6,7 @@ import sys
 from collections import OrderedDict, namedtuple
 
 import taper
+from ..._C import _module_attr, _module_hooked
 from ..._never import never_captured
 from ..parameter import Buffer, Parameter
 
@@ -130,8 +131,7 @@ class Module:
 
     # --- calling ------------------------------------------------------------------------------------------
     def __call__(self, *args, **kwargs):
-        if (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
-                or _global_forward_hooks or _global_forward_pre_hooks):
+        if _module_hooked(self) or _global_forward_hooks or _global_forward_pre_hooks:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
@@ -229,15 +229,7 @@ class Module:
 
     # --- attributes ---------------------------------------------------------------------------------------
     def __getattr__(self, name):
-        d = self.__dict__
-        if "_parameters" in d:
-            if name in d["_parameters"]:
-                return d["_parameters"][name]
-            if name in d["_buffers"]:
-                return d["_buffers"][name]
-            if name in d["_modules"]:
-                return d["_modules"][name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return _module_attr(self, name)
 
     def __setattr__(self, name, value):
         d = self.__dict__
