@@ -418,7 +418,7 @@ static tp_tensor *stacked(bld *b, tp_tensor **part, int64_t n, const tp_tensor *
                 vDev(tensor_device(like)));
 }
 
-bool batch_one_by_one(batch_call *x)
+static bool one_by_one(batch_call *x)
 {
     bld *b = x->b;
     int64_t n = sym_is_expr(x->n) ? sym_number(x->n) : x->n;
@@ -591,7 +591,7 @@ static bool run_rule(batch_call *x)
     if (attempt(x, batch_parts, &hard))
         return true;
     err_clear(err); /* the parts may write to what they made the same for all */
-    return attempt(x, batch_one_by_one, &hard);
+    return attempt(x, one_by_one, &hard);
 }
 
 /* Views are geometry: the shape rule has said all, unless the memory is another. */

@@ -68,15 +68,7 @@ tp_tensor *batch_move(batch_call *x, tp_tensor *t, int from, int to);
 tp_tensor *batch_inside(batch_call *x, op_id op, const tp_val *arg, int narg);
 #define IN_BATCH(x, id, ...) batch_inside((x), OP_##id, B_ARGS(__VA_ARGS__))
 
-#define BATCH_RULES(R)                                                                                     \
-    R(pointwise)                                                                                           \
-    R(along) R(leading) R(first) R(fold2) R(fold3) R(fold4) R(fold5) R(sized) R(repeat) R(random) R(parts) \
-        R(one_by_one) R(sum_all) R(prod_all) R(amax_all) R(amin_all) R(any_all) R(all_all) R(median_all)   \
-            R(nanmedian_all) R(cat) R(sorted) R(bucketize) R(mm) R(bmm) R(mv) R(dot) R(addmm) R(addmv)     \
-                R(baddbmm) R(convolution) R(convolution_backward) R(layer_norm) R(index) R(index_put)      \
-                    R(index_select) R(index_dim) R(index_add) R(gather) R(take) R(embedding)               \
-                        R(embedding_backward) R(fill) R(multinomial)
-#define DECLARE_RULE(name) batch_rule batch_##name;
-BATCH_RULES(DECLARE_RULE)
-#undef DECLARE_RULE
+#define VMAP(id, rule) batch_rule batch_##rule;
+#include "ops/ops.def"
+batch_rule batch_pointwise, batch_along, batch_parts;
 #endif

@@ -331,3 +331,15 @@ def test_what_only_knows_arrays():
     y = x.clone().requires_grad_()
     vmap(lambda a: taper.utils.checkpoint.checkpoint(lambda b: b.sin() * b, a, use_reentrant=False))(y).sum().backward()
     assert close(y.grad, x.sin() + x * x.cos())
+
+
+def test_named_results_are_containers():
+    x = taper.randn(4, 3)
+    r = taper.utils._pytree.tree_map(lambda t: t + 1, x.max(0))
+    assert type(r).__name__ == "max" and r.indices.equal(x.max(0).indices + 1)
+    for f in (lambda a: a.max(0), lambda a: a.sort(descending=True), lambda a: taper.linalg.slogdet(a.diag() + taper.eye(3)), lambda a: taper.aminmax(a)):
+        got, want = vmap(f)(x), [f(r) for r in x]
+        assert type(got) is type(want[0])
+        assert all(close(list(g[i] for g in got), list(w)) for i, w in enumerate(want))
+    got = taper.compile(lambda a: vmap(lambda r: r.topk(2))(a), fullgraph=True)(x)
+    assert got.values.equal(x.topk(2).values)
