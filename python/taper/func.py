@@ -1,4 +1,4 @@
-"""Functions of functions, shaped like torch.func: derivatives by the tape, batches by a loop over their elements."""
+"""Functions of functions, shaped like torch.func: derivatives by the tape, batches by one call for all their elements."""
 import contextlib
 import functools
 
@@ -33,6 +33,10 @@ def _fresh(tree):
             return t
         if not (t.is_floating_point() or t.is_complex()):
             raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+        if taper._C._batch_level():
+            if t.requires_grad and taper._C._is_batched(t):
+                return t.view_as(t)
+            return taper._C._batch_own(t).requires_grad_()
         t = _plain(t)
         return t.view_as(t) if t.requires_grad else t.detach().requires_grad_()
     return pytree.tree_map(one, tree)
@@ -49,7 +53,11 @@ def _settle(tree, places, outside):
     def one(t):
         if not _is_tensor(t) or not t.requires_grad:
             return t
-        return t if outside and taper._C._leads_beyond(t, own) else t.detach()
+        if not outside:
+            return t.detach()
+        if taper._C._leads_beyond(t, own):
+            return t
+        return taper._C._batch_own(t) if taper._C._is_batched(t) else t.detach()
     return pytree.tree_map(one, tree)
 
 
@@ -169,7 +177,22 @@ def linearize(func, *primals):
     return out, lambda *tangents: jvp(func, primals, tangents)[1]
 
 
+def _rows(o, places, chunk_size=None):
+    """The derivatives of every number in o: for each place a tensor with o's dimensions in front of its own."""
+    n = o.numel()
+    if not n or not o.requires_grad:
+        return [o.new_zeros(o.shape + p.shape) for p in places]
+    if not places:
+        return []
+    seeds = taper.eye(n, dtype=o.dtype, device=o.device).reshape((n,) + tuple(o.shape))
+    found = vmap(lambda v: tuple(_derivatives([o], places, [v])), randomness="same", chunk_size=chunk_size)(seeds)
+    return [g.reshape(o.shape + p.shape) for g, p in zip(found, places)]
+
+
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
         outside = _records()
@@ -182,9 +205,7 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
             places = _wanted(tree)
 
             def of(o):
-                rows = [_derivatives([e], places) for e in o.reshape(-1)] if o.numel() else []
-                cols = [taper.stack([r[k] for r in rows]).reshape(o.shape + p.shape) if rows else o.new_zeros(o.shape + p.shape) for k, p in enumerate(places)]
-                return _filled(tree, cols)
+                return _filled(tree, _rows(o, places, chunk_size))
             result = _settle(pytree.tree_map(of, out), places, outside)
             return (result, _settle(aux, places, outside)) if has_aux else result
     return wrapper
@@ -224,62 +245,135 @@ def _drawn():
     return _traced(), taper._C._draws()
 
 
+_RANDOMNESS = ("error", "different", "same")
+
+
+class _Reads(Exception):
+    """A function under vmap wants the values of a tensor that are different for each element."""
+
+
+def _checked(func, in_dims, args):
+    """The tensors of the arguments, their dimensions and the size of the batch."""
+    name = getattr(func, "__name__", repr(func))
+    if not isinstance(in_dims, (int, tuple)):
+        raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: {type(in_dims)}.")
+    if not args:
+        raise ValueError(f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no inputs. The latter is unsupported.")
+    if isinstance(in_dims, tuple) and len(in_dims) != len(args):
+        raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): in_dims is not compatible with the structure of inputs. in_dims has {len(in_dims)} entries but there are {len(args)} inputs.")
+    flat, spec = pytree.tree_flatten(args)
+    dims, sizes = _spread(args, in_dims), []
+    for t, d in zip(flat, dims):
+        if d is None:
+            continue
+        if not _is_tensor(t):
+            raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for an input but the input is of type {type(t)}. We cannot vmap over non-Tensor arguments, please use None as the respective in_dim")
+        if not -t.dim() <= d < t.dim():
+            raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for some input, but that input is a Tensor of dimensionality {t.dim()} so expected in_dim to satisfy -{t.dim()} <= in_dim < {t.dim()}.")
+        sizes.append(t.shape[d])
+    if not sizes:
+        raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one of the inputs must have a batch dimension (in_dims is None for all)")
+    if len(set(sizes)) > 1:
+        raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension")
+    return flat, spec, [d if d is None else d % t.dim() for t, d in zip(flat, dims)], sizes[0]
+
+
+def _results(func, out):
+    for o in pytree.tree_leaves(out):
+        if not _is_tensor(o):
+            name = getattr(func, "__name__", repr(func))
+            raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(o)} as a return.")
+
+
+def _together(func, flat, spec, dims, out_dims, randomness, kwargs):
+    """One call of func for the whole batch: every operator in it runs once, by its batching rule."""
+    front = [t if d is None else t.movedim(d, 0) for t, d in zip(flat, dims)]
+    first = next(t for t, d in zip(front, dims) if d is not None)
+    level, refused = taper._C._batch_enter(first, _RANDOMNESS.index(randomness)), None
+    try:
+        out = func(*pytree.tree_unflatten([t if d is None else taper._C._batch_wrap(t, level) for t, d in zip(front, dims)], spec), **kwargs)
+        _results(func, out)
+        leaves, shape = pytree.tree_flatten(out)
+        wholes = [taper._C._batch_whole(t, level) for t in leaves]
+    except Exception as e:
+        refused = taper._C._batch_exit()
+        if refused is not None or isinstance(e, taper._C.FakeTensorError):
+            raise _Reads(refused or str(e)) from e
+        raise
+    taper._C._batch_exit()
+    joined = []
+    for t, w, d in zip(leaves, wholes, _spread(out, out_dims)):
+        if d is not None:
+            w = t.expand(first.shape[0], *t.shape) if w is None else w
+            w = w.movedim(0, d) if d else w
+        elif w is None:
+            w = t
+        else:
+            name = getattr(func, "__name__", repr(func))
+            raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+        joined.append(w.detach() if w.requires_grad and not taper.is_grad_enabled() else w)
+    return pytree.tree_unflatten(joined, shape)
+
+
+def _one_by_one(func, flat, spec, dims, size, out_dims, randomness, kwargs):
+    """func for each element, and the results stacked: where it reads the data of a tensor."""
+    none = size == 0  # it is called with one element of zeros, which the results then leave out
+    if none:
+        flat = [t if d is None else taper.cat([t, t.new_zeros(*t.shape[:d], 1, *t.shape[d:][1:])], d) for t, d in zip(flat, dims)]
+    state, before, outs = taper.get_rng_state() if randomness == "same" else None, _drawn(), []
+    for i in range(size or 1):
+        if state is not None:
+            taper.set_rng_state(state)
+        outs.append(func(*pytree.tree_unflatten([t if d is None else t.select(d, i) for t, d in zip(flat, dims)], spec), **kwargs))
+        now = _drawn()
+        if randomness == "error" and now[0] == before[0] and now[1] != before[1]:  # a graph break lies between them: not known
+            raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on vmap or perform the randomness operation out of vmap")
+    leaves = [pytree.tree_flatten(o)[0] for o in outs]
+    shape = pytree.tree_flatten(outs[0])[1]
+    _results(func, outs[0])
+    to = _spread(outs[0], out_dims)
+    joined = [taper.stack(list(col), d) if d is not None else col[0] for col, d in zip(zip(*leaves), to)]
+    if none:
+        joined = [t if d is None else t.narrow(d, 0, 0) for t, d in zip(joined, to)]
+    return pytree.tree_unflatten(joined, shape)
+
+
+def _vmapped(func, flat, spec, dims, size, out_dims, randomness, kwargs):
+    try:
+        return _together(func, flat, spec, dims, out_dims, randomness, kwargs)
+    except _Reads as e:
+        if taper._C._batch_level():  # the outermost one runs the whole again
+            raise
+        why = str(e)
+    code = getattr(func, "__code__", None)
+    taper._C._batch_note((getattr(func, "__qualname__", type(func).__qualname__), code.co_filename if code else "", code.co_firstlineno if code else 0, why), size)
+    return _one_by_one(func, flat, spec, dims, size, out_dims, randomness, kwargs)
+
+
 def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
-    """f for each slice along a dimension, its results stacked.
+    """func for each slice along a dimension, its results stacked. func is called once, for all of them: every operator in it
+    runs once by its batching rule. chunk_size: so many elements at a time.
 
     >>> taper.vmap(lambda x: x.sum())(taper.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([3., 7.])
     """
-    if randomness not in ("error", "different", "same"):
+    if randomness not in _RANDOMNESS:
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
-    name = getattr(func, "__name__", repr(func))
 
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        if not isinstance(in_dims, (int, tuple)):
-            raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: {type(in_dims)}.")
-        if not args:
-            raise ValueError(f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no inputs. The latter is unsupported.")
-        if isinstance(in_dims, tuple) and len(in_dims) != len(args):
-            raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): in_dims is not compatible with the structure of inputs. in_dims has {len(in_dims)} entries but there are {len(args)} inputs.")
-        flat, spec = pytree.tree_flatten(args)
-        dims = _spread(args, in_dims)
-        sizes = []
-        for t, d in zip(flat, dims):
-            if d is None:
-                continue
-            if not _is_tensor(t):
-                raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for an input but the input is of type {type(t)}. We cannot vmap over non-Tensor arguments, please use None as the respective in_dim")
-            if not -t.dim() <= d < t.dim():
-                raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for some input, but that input is a Tensor of dimensionality {t.dim()} so expected in_dim to satisfy -{t.dim()} <= in_dim < {t.dim()}.")
-            sizes.append(t.shape[d])
-        if not sizes:
-            raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one of the inputs must have a batch dimension (in_dims is None for all)")
-        if len(set(sizes)) > 1:
-            raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension")
-        none = sizes[0] == 0  # the function is called with one element of zeros, which the results then leave out
-        if none:
-            flat = [t if d is None else taper.cat([t, t.new_zeros(*t.shape[:d], 1, *t.shape[d:][1:])], d) for t, d in zip(flat, [d if d is None else d % t.dim() for t, d in zip(flat, dims)])]
-        state, before, outs = taper.get_rng_state() if randomness == "same" else None, _drawn(), []
-        for i in range(sizes[0] or 1):
-            if state is not None:
-                taper.set_rng_state(state)
-            outs.append(func(*pytree.tree_unflatten([t if d is None else t.select(d, i) for t, d in zip(flat, dims)], spec), **kwargs))
-            now = _drawn()
-            if randomness == "error" and now[0] == before[0] and now[1] != before[1]:  # a graph break lies between them: not known
-                raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on vmap or perform the randomness operation out of vmap")
+        flat, spec, dims, size = _checked(func, in_dims, args)
+        if chunk_size is None or chunk_size >= size:
+            return _vmapped(func, flat, spec, dims, size, out_dims, randomness, kwargs)
+        outs = []
+        for at in range(0, size, chunk_size):
+            n = min(chunk_size, size - at)
+            outs.append(_vmapped(func, [t if d is None else t.narrow(d, at, n) for t, d in zip(flat, dims)], spec, dims, n, out_dims, randomness, kwargs))
         leaves = [pytree.tree_flatten(o)[0] for o in outs]
-        shape = pytree.tree_flatten(outs[0])[1]
-        for o in leaves[0]:
-            if not _is_tensor(o):
-                raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(o)} as a return.")
-        to = _spread(outs[0], out_dims)
-        joined = [taper.stack(list(col), d) if d is not None else col[0] for col, d in zip(zip(*leaves), to)]
-        if none:
-            joined = [t if d is None else t.narrow(d, 0, 0) for t, d in zip(joined, to)]
-        return pytree.tree_unflatten(joined, shape)
+        joined = [taper.cat(list(col), d) if d is not None else col[0] for col, d in zip(zip(*leaves), _spread(outs[0], out_dims))]
+        return pytree.tree_unflatten(joined, pytree.tree_flatten(outs[0])[1])
     return wrapper
 
 

@@ -1,6 +1,7 @@
 /* attempt.c - captures a region: attempts to trace it, the entry made of one, its compile. */
 #include "base/fault.h"
 #include "capture/attempt.h"
+#include "grad/batch.h"
 #include "base/intern.h"
 #include "base/source.h"
 #include "events/metrics.h"
@@ -491,7 +492,7 @@ static bool attempt_once(capture *c)
         t->steps = t->exc_at;
         rc = ST_error;
     }
-    bool left = py_overriding_same(&c->overriding);
+    bool left = py_overriding_same(&c->overriding) && cx->batch == c->saved.batch;
     if (rc != ST_error && !left && !t->internal) { /* the region ends before a mode that would still be on */
         t->live_at = t->mode_at;
         t_break(t, BRK_live, "a mode is entered that is left behind the end of the graph");
@@ -501,6 +502,8 @@ static bool attempt_once(capture *c)
     bool ok = rc != ST_error && left && !t->internal && finish_entry(c->a, rc == ST_return, ret, c->real);
     py_overriding_set(&c->overriding);
     t_now = c->outer;
+    while (cx->batch != c->saved.batch) /* vmaps that the trace did not leave */
+        batch_exit(cx);
     *cx = c->saved;
     PyErr_SetHandledException(c->handled);
     gen_default()->s = c->drawn;

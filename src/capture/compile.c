@@ -519,6 +519,8 @@ PyObject *cap_ledger(void)
             }
         }
     }
+    if (l && !py_batch_rows(l))
+        Py_CLEAR(l);
     return l;
 }
 

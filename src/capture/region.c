@@ -669,6 +669,7 @@ static PyObject *run_frame(frame *f)
     pace p = { -1, 0 };
     for (;;) {
         bool try_ = cfg && p.until < 0 && !p.hold && TP_LIKELY(!cap_here()->disabled) &&
+                    TP_LIKELY(!CX->batch) && /* tensors of a vmap are no inputs of graphs */
                     TP_LIKELY(!py_put_off_exc && !PyThreadState_Get()->c_tracefunc) &&
                     f->cc->ins[f->ip].op != CACHE && !f->kwnames;
         region *r = try_ ? region_at(f->cc, f->ip) : NULL;
@@ -761,7 +762,7 @@ static PyObject *run_from(cap_cfg *cfg, PyObject *func, PyObject *const *args, P
         return PyErr_Format(cls ? cls : PyExc_RuntimeError, "'%s' (%s:%d) cannot be captured: %s", cc->name,
                             cc->file, cc->first_line, cc->whole_native);
     }
-    if (cc->whole_native || tracing)
+    if (cc->whole_native || tracing || TP_UNLIKELY(CX->batch != NULL))
         return PyObject_Vectorcall(func, args, (size_t)nargs, kwnames);
     if (TP_UNLIKELY(only_function() && strcmp(only_function(), cc->name))) { /* look for it further down */
         cap_cfg *was = hook_push(cfg);

@@ -1,5 +1,6 @@
 /* trace_builtin.c - builtin functions, types and methods while tracing. */
 #include "capture/capture.h"
+#include "grad/batch.h"
 
 /* A builtin that the tracer knows: a row of builtin.def. */
 typedef struct builtin builtin;
@@ -1200,6 +1201,8 @@ BUILTIN(function_apply)
             PyObject *x = t_real(t, PyTuple_GET_ITEM(o, i));
             if (!x)
                 return NULL;
+            if (py_is_tensor(x) && batch_level_of(py_tensor(x)))
+                return t_break(t, BRK_call_builtin, "an autograd.Function inside vmap");
             needs |= py_is_tensor(x) && grad_requires_grad(py_tensor(x));
         }
         if ((l = polyfill(needs ? "function_record" : "function_apply")))
@@ -1227,6 +1230,13 @@ BUILTIN(switch_calls)
     if (rows != Py_False && b->name[1] == 'm')
         return t_break(t, BRK_call_builtin, "a mode with __torch_dispatch__");
     if (py_overriding_same(t->overriding))
+        t->mode_at = t->steps;
+    return t_native(t, f, args, nargs, kw);
+}
+/* A vmap begins: the graph holds it from here to its end, or ends before. */
+BUILTIN(batch_enter)
+{
+    if (!CX->batch)
         t->mode_at = t->steps;
     return t_native(t, f, args, nargs, kw);
 }

@@ -5,6 +5,7 @@
  * says where they are off, and is differentiated like any other. */
 #include "capture/capture.h"
 #include "aot/aot.h"
+#include "grad/batch.h"
 
 /* A leaf, or no longer one: a node of the graph, because it matters when that happens. */
 bool t_mark_leaf(trace *t, PyObject *o, bool on)
@@ -46,6 +47,12 @@ PyObject *t_requires_grad(trace *t, PyObject *o, PyObject *v)
     tobj *k = t_obj(t, o);
     tp_err err = { 0 };
     bool on = v == Py_True;
+    if (batch_level_of(
+            x)) { /* lives inside the trace: only what its operators do to the whole is in the graph */
+        op_ctx cx = *CX;
+        x->spare = (uint8_t)(on ? x->spare | AGF_made_leaf : x->spare & ~AGF_made_leaf);
+        return grad_set_requires_grad(&cx, x, on, &err) ? Py_NewRef(o) : py_raise(&err);
+    }
     if (grad_requires_grad(x) == on && (on || grad_is_leaf(x)))
         return Py_NewRef(o);   /* as it is already */
     if (k && k->real && !on) { /* nobody but this graph may know its history */
@@ -241,7 +248,8 @@ static tp_tensor **fakes(trace *t, PyObject *seq, bool none_ok, int *n)
     tp_tensor **v = mem_zalloc(sizeof *v * (size_t)MAX(*n, 1));
     for (int i = 0; i < *n; i++) {
         PyObject *o = t_real(t, PySequence_Fast_GET_ITEM(f, i));
-        if (o && py_is_tensor(o) && py_tensor(o)->node && py_tensor(o)->rec == &t->rec)
+        if (o && py_is_tensor(o) &&
+            ((py_tensor(o)->node && py_tensor(o)->rec == &t->rec) || batch_level_of(py_tensor(o))))
             v[i] = py_tensor(o);
         else if (!(o == Py_None && none_ok)) {
             if (o)

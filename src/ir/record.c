@@ -155,7 +155,7 @@ bool ir_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out,
     if (TP_LIKELY(!r))
         return ops_call(cx, op, v, arg, out, err);
     const op_row *row = op_row_of(op);
-    if (!wants_record(r, row, arg))
+    if (TP_UNLIKELY(ops_is_batched(cx, row, arg)) || !wants_record(r, row, arg))
         return ops_call(cx, op, v, arg, out, err);
     if ((row->flags & OPF_COMP) && (r->flags & REC_composites)) {
         bld b;

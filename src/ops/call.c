@@ -428,6 +428,12 @@ static unsigned arg_marks(const op_call *c)
 }
 static bool any_fake(const op_call *c) { return arg_marks(c) & ST_fake; }
 
+bool ops_is_batched(const op_ctx *cx, const op_row *row, const tp_val *arg)
+{
+    op_call c = { .row = row, .arg = arg };
+    return (cx->batch && row->flags & OPF_RAND) || arg_marks(&c) & ST_batched;
+}
+
 /* May the kernel write its one result straight into the tensor given by out=? Of the same kind, with a storage of its
  * own (some kernels clear all of it), and read by nobody. */
 static bool into_fits(const op_call *c, const op_out *o)
@@ -509,6 +515,8 @@ static bool inplace_ok(op_call *c, const op_out *o, const tp_tensor *self)
 
 enum { UNLOCK_NUMEL = 1 << 16 }; /* below, letting go of a lock costs more than the kernel */
 static op_eager_fn *_Atomic device_kernels[DEV_COUNT];
+static op_dispatch_fn *on_batch;
+void ops_on_batch(op_dispatch_fn *fn) { on_batch = fn; }
 void ops_on_device(dev_kind k, op_eager_fn *fn) { device_kernels[k] = fn; }
 
 /* Bytes of an argument or a result are on a device: its kernels, which take every row, or none. */
@@ -601,7 +609,15 @@ static bool into_self(op_call *c, tp_val *out, bool fake)
     tp_tensor *self = c->arg[0].t, *r = out[0].t;
     op_out o = { .dt = r->dt, .ndim = r->ndim };
     memcpy(o.size, r->size, sizeof(symint) * r->ndim);
-    bool ok = inplace_ok(c, &o, self) && (fake || tensor_copy(self, r, c->err));
+    bool ok = inplace_ok(c, &o, self);
+    if (ok && TP_UNLIKELY(self->storage->flags & ST_batched)) {
+        tp_val done[1] = { vNone };
+        ok = ops_call(c->cx, OP_copy_, OPV_fn, (tp_val[]){ vT(self), vT(r), vB(false) }, done, c->err);
+        val_clear(&out[0]);
+        out[0] = done[0];
+        return ok;
+    }
+    ok = ok && (fake || tensor_copy(self, r, c->err));
     val_clear(&out[0]);
     if (ok) {
         tensor_bump(self);
@@ -695,6 +711,8 @@ static bool call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *
         return ok && (v == OPV_inplace ? into_self(&c, out, fake || any_fake(&c)) : true);
     }
     unsigned marks = arg_marks(&c);
+    if (TP_UNLIKELY(marks & ST_batched || (cx->batch && c.row->flags & OPF_RAND)) && !fake)
+        return on_batch(cx, op, v, arg, out, err);
     if (TP_UNLIKELY(marks & ST_sparse))
         return err_set(err, ERR_notimpl,
                        "%s(): not supported for sparse tensors; to_dense() makes a dense one", c.row->name);

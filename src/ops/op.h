@@ -162,6 +162,7 @@ struct op_ctx {
     uint8_t autocast; /* by kind of device, a bit each: calls convert their arguments as the row says */
     uint8_t autocast_dtype[DEV_COUNT]; /* the lower types */
     void *hooks;                       /* reserved for saved-tensor hooks */
+    struct batch_level *batch;         /* the innermost vmap that is running (grad/batch.h), or NULL */
     op_dispatch_fn *dispatch;          /* takes the place of every row's kernel; NULL: nobody does */
     bool (*look)(
         op_call *
@@ -248,6 +249,9 @@ bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out
 /* Eager kernels of a device whose bytes are not on the host: one function for every row, under the contract of the eager column
  * (and copies to and from the host). Without one, such calls are refused. Set once, by the target. */
 void ops_on_device(dev_kind k, op_eager_fn *fn);
+/* Calls with a batched argument, and those that draw inside vmap. Set once, by grad. */
+void ops_on_batch(op_dispatch_fn *fn);
+bool ops_is_batched(const op_ctx *cx, const op_row *row, const tp_val *arg);
 op_eager_fn eager_view;                      /* of views: nothing to compute */
 op_eager_fn *op_kernel_of(const op_call *c); /* the CPU's, for the types of the call */
 op_eager_fn eager_empty, eager_clone, eager_zero_,

@@ -2,6 +2,7 @@
  * The engine runs with the GIL held, so hooks and custom functions call Python directly. */
 #include "python/py.h"
 #include "ops/host.h"
+#include "grad/batch.h"
 #include "grad/tape.h"
 
 static bool py_err(tp_err *err) /* a Python exception is set: stop with it */
@@ -750,6 +751,15 @@ static PyObject *function_apply(PyObject *m, PyObject *const *a, Py_ssize_t narg
     bool any = false;
     Py_ssize_t n = PyTuple_GET_SIZE(args);
     fn_step *s = NULL;
+    for (Py_ssize_t i = 0; i < n && CX->grad_mode; i++) {
+        PyObject *o = PyTuple_GET_ITEM(args, i);
+        if (py_is_tensor(o) &&
+            batch_has_history(py_tensor(o))) { /* its backward is for elements, the tape there for wholes */
+            PyErr_SetString(py_fake_error,
+                            "a Function with a backward of its own is differentiated outside of vmap");
+            return NULL;
+        }
+    }
     PyTypeObject *ct = (PyTypeObject *)a[1];
     PyNode *c = (PyNode *)ct->tp_alloc(ct, 0);
     if (!c)

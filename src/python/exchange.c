@@ -88,7 +88,9 @@ void py_tensor_releasebuffer(PyObject *o, Py_buffer *v) { PyMem_Free(v->internal
 static bool can_be_array(PyObject *o, bool force)
 {
     tp_tensor *t = py_tensor(o);
-    if (tensor_is_fake(t))
+    if (t->storage->flags & ST_batched)
+        PyErr_SetString(py_fake_error, "numpy() needs the data of one element of a batch");
+    else if (tensor_is_fake(t))
         PyErr_Format(PyExc_TypeError,
                      "can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
                      "host memory first.",

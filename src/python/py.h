@@ -147,8 +147,9 @@ PyObject *py_tensor_iter(PyObject *o);
 int py_tensor_contains(PyObject *o, PyObject *item);
 int py_tensor_getbuffer(PyObject *o, Py_buffer *view, int flags); /* exchange.c */
 void py_tensor_releasebuffer(PyObject *o, Py_buffer *view);
-extern PyObject *py_fake_error; /* class: the data of a fake tensor was asked for (a RuntimeError) */
-extern PyObject *py_module;     /* taper._C, borrowed */
+bool py_batch_rows(PyObject *rows); /* appends what vmap ran once for each element, as lines of the ledger */
+extern PyObject *py_fake_error;     /* class: the data of a fake tensor was asked for (a RuntimeError) */
+extern PyObject *py_module;         /* taper._C, borrowed */
 
 /* The thread's operator context; a fresh thread starts from the process defaults. */
 #define CX op_ctx_cur()

@@ -304,7 +304,7 @@ PyObject *py_tensor_repr(PyObject *o)
     const char *name = Py_TYPE(o)->tp_name, *dot = strrchr(name, '.');
     name = dot ? dot + 1 : name;
     if (!strcmp(name, "Tensor") || !strcmp(name, "Parameter") || !strcmp(name, "Buffer"))
-        name = fake && !meta ? "FakeTensor" : "tensor";
+        name = t->storage->flags & ST_batched ? "BatchedTensor" : fake && !meta ? "FakeTensor" : "tensor";
     strbuf_addf(&b, "%s(", name);
     int indent = (int)b.n;
     suffixes s = { &b, indent, 0 };

@@ -26,8 +26,9 @@ typedef struct tp_storage {
     uint64_t id; /* unique; fake tensors that alias share it */
     void *mark;  /* for aot: what functionalisation knows of this storage; not owned */
 } tp_storage;
-/* device: this process cannot read the bytes. sparse: a fake that an object of Python stands for (taper/sparse); no kernel reads it. */
-enum { ST_fake = 1, ST_readonly = 2, ST_device = 4, ST_sparse = 8 };
+/* device: this process cannot read the bytes. sparse: a fake that an object of Python stands for (taper/sparse); no kernel reads it.
+ * batched: a fake that stands for one element of a batch (grad/batch.h). */
+enum { ST_fake = 1, ST_readonly = 2, ST_device = 4, ST_sparse = 8, ST_batched = 16 };
 
 typedef struct tp_tensor {
     int refs;   /* atomic */

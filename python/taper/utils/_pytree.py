@@ -115,7 +115,14 @@ def _deque_unflatten(ch, maxlen):
 
 _seq = lambda o, i, ctx: SequenceKey(i)
 _map = lambda o, i, ctx: MappingKey(ctx[i])
+
+
+class _Results:
+    """Stands for the types of taper.return_types, which are made when an operator first returns one."""
+
+
 for _t, _fl, _un, _k in (
+        (_Results, lambda t: (list(t), type(t)), lambda ch, cls: cls(ch), _seq),
         (tuple, lambda t: (list(t), None), lambda ch, _: tuple(ch), _seq),
         (list, lambda l: (list(l), None), lambda ch, _: list(ch), _seq),
         (dict, _dict_flatten, lambda ch, ks: dict(zip(ks, ch)), _map),
@@ -138,7 +145,20 @@ def is_namedtuple_class(cls):
 
 def _get_node_type(tree):
     cls = type(tree)
-    return cls if cls in SUPPORTED_NODES else namedtuple if isinstance(tree, tuple) and is_namedtuple_class(cls) else cls
+    if cls in SUPPORTED_NODES or not isinstance(tree, tuple):
+        return cls
+    if is_namedtuple_class(cls):
+        return namedtuple
+    return _Results if is_structseq_class(cls) and cls.__module__.endswith(".return_types") else cls
+
+
+def is_structseq_class(cls):
+    """Is it a named tuple made by C code, as the results of operators are?"""
+    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields") and hasattr(cls, "n_unnamed_fields")
+
+
+def is_structseq(obj):
+    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
 
 
 def tree_is_leaf(tree, is_leaf=None):
