@@ -916,7 +916,8 @@ static void audit_call(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
         return;
     }
     sound = (row->flags & OPF_VIEW && !truth_of_view(op)) || audit_value(a, cx, op, OPV_fn, arg, &w);
-    if (sound && wants_gradient(row, arg) && !slope_agreed(op, row, arg))
+    /* what a derivative consists of needs none itself */
+    if (sound && grad_step_running == UINT64_MAX && wants_gradient(row, arg) && !slope_agreed(op, row, arg))
         audit_slope(a, cx, op, OPV_fn, &w, row->schema.nret > 1);
     wide_free(&w);
 }
