@@ -109,6 +109,8 @@ bool aot_draws(tp_comp *c, ir_graph *g); /* rand becomes a place in the sequence
 
 /* partition.c: fills u->fw, u->bw, nsaved, saved_bytes from u->joint; nfw: results that belong to forward. */
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut);
+/* A node of backward with a size that its inputs do not tell, and those of forward do; NULL: there is none. */
+const ir_node *aot_size_lost(const aot_unit *u);
 /* A graph that holds both passes: where most is alive, cheap values are computed again instead of kept. */
 bool aot_recompute(tp_comp *c, ir_graph *g);
 /* What backward keeps of inputs that forward writes becomes a copy of what they held before, whoever cut the graph. */

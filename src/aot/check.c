@@ -95,6 +95,15 @@ bool aot_unit_check(const aot_unit *u, tp_err *err)
 {
     const char *why = forward_wrong(u);
     why = why ? why : backward_wrong(u);
+    const ir_node *lost = why ? NULL : aot_size_lost(u);
+    if (lost) {
+        err_set(err, ERR_internal,
+                "the cut of graph '%s' into forward and backward (partition) is wrong: '%s' of backward has "
+                "a size "
+                "that none of the saved values tells",
+                u->fw->name, lost->name);
+        return ir_err_place(err, lost);
+    }
     if (why)
         return err_set(err, ERR_internal, "the autograd stage of graph '%s' is wrong: %s", u->fw->name, why);
     return pure(u->fw, err) && (!u->bw || pure(u->bw, err));

@@ -675,6 +675,26 @@ static void save_for_symbols(part *p, int nprimal, int nfw)
     free(c.in);
 }
 
+const ir_node *aot_size_lost(const aot_unit *u)
+{
+    binds b = { 0 }, more = { 0 };
+    const ir_node *lost = NULL;
+    if (!u->bw || !u->bw->env)
+        return NULL;
+    for (size_t i = 0; i < u->bw->inputs.n; i++)
+        bind_from(&b, u->bw->inputs.at[i]);
+    for (size_t i = 0; i < b.n; i++)
+        vec_push(&more, b.at[i]);
+    for (size_t i = 0; i < u->fw->inputs.n; i++)
+        bind_from(&more, u->fw->inputs.at[i]);
+    IR_EACH (n, u->bw)
+        if (!lost && n->kind != IR_placeholder && !node_known(&b, n) && node_known(&more, n))
+            lost = n;
+    vec_free(&b);
+    vec_free(&more);
+    return lost;
+}
+
 bool aot_partition(tp_comp *c, aot_unit *u, int nfw, bool min_cut)
 {
     ir_graph *j = u->joint;

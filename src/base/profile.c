@@ -18,11 +18,11 @@ static void add(profile_event e)
     if (!me)
         me = ++threads;
     e.thread = me;
-    bool kept = profile_on && events.n < MOST;
+    bool asked = profile_on & ~PROFILES_watch, kept = asked && events.n < MOST;
     if (kept)
         vec_push(&events, e);
     else
-        lost += profile_on != 0;
+        lost += asked;
     pthread_mutex_unlock(&lock);
     if (!kept) {
         free(e.name);
@@ -59,7 +59,7 @@ static profile_list taken(uint8_t what)
     profile_list l = { events.at, events.n, lost };
     memset(&events, 0, sizeof events);
     lost = 0;
-    __atomic_store_n(&profile_on, what, __ATOMIC_RELAXED);
+    __atomic_store_n(&profile_on, what | (profile_on & PROFILES_watch), __ATOMIC_RELAXED);
     pthread_mutex_unlock(&lock);
     return l;
 }
@@ -70,6 +70,7 @@ void profile_begin(uint8_t what)
     profile_list_free(&before);
 }
 profile_list profile_end(void) { return taken(0); }
+void profile_watch(void) { __atomic_fetch_or(&profile_on, PROFILES_watch, __ATOMIC_RELAXED); }
 
 void profile_list_free(profile_list *l)
 {

@@ -3,10 +3,12 @@
 #include "capture/attempt.h"
 #include "capture/capture.h"
 #include "compile/options.h"
+#include "debug/audit.h"
 #include "debug/backends.h"
 #include "debug/wrap.h"
 #include "ir/hop.h"
 #include "ops/custom.h"
+#include "ops/host.h"
 
 /* ---- a Python callable as backend ---- */
 typedef struct python_program {
@@ -417,8 +419,13 @@ static PyMethodDef functions[] = {
     { NULL },
 };
 
+/* Calls of other threads, which do not hold the lock, have no line. */
+static const ir_loc *calling_line(arena *a) { return PyGILState_Check() ? location_outside(a) : NULL; }
+
 int py_init_backends(PyObject *m)
 {
     debug_backends_register();
+    host.where = calling_line;
+    audit_calls();
     return PyModule_AddFunctions(m, functions);
 }

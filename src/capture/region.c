@@ -149,6 +149,8 @@ static void family_unref(struct cap_family *f)
 cap_cfg *cfg_get(PyObject *backend, PyObject *options, int dynamic, bool fullgraph, PyObject *guard_fail_fn)
 {
     cap_cfg *c = mem_zalloc(sizeof *c);
+    if (env_on(ENV_static_sizes))
+        dynamic = 0;
     bool open = options == Py_None && guard_fail_fn == Py_None;
     *c = (cap_cfg){ Py_NewRef(backend),
                     Py_NewRef(options),

@@ -163,6 +163,10 @@ static bool eager_wrong(doctor *d, tp_err *err)
     if (!strcmp(p[0], "tape"))
         doc_set(&d->stage,
                 "the tape: each operator's derivative rule is right, and the gradients that it sums are not");
+    else if (!strcmp(p[0], "indexing"))
+        doc_set(&d->stage, "how the eager binding takes a Python index apart");
+    else if (!strcmp(p[0], "autocast"))
+        doc_set(&d->stage, "autocast: the type that eager runs '%s' in", p[1]);
     else if (!strcmp(p[0], "decomposed"))
         doc_set(&d->stage, "decompositions: that of '%s', by which eager runs, too", p[1]);
     else if (shared && audit_passes(d, "TAPER_EMITTER", "interpreter", err)) {

@@ -82,6 +82,9 @@ int bisect_versions(const char *bundle, const char *list, const char *build, con
 /* No result lies in memory of an earlier one. */
 #define DOC_OWN_RESULTS "TAPER_COMPILE_OVERRIDE_INDUCTOR_CONFIGS=>-1:reuse_outputs=False"
 
+/* No size and no number is a symbol. */
+#define DOC_STATIC_SIZES "TAPER_STATIC_SIZES=1"
+
 /* ---- doctor_capture.c ---- */
 /* Which use of which region, and which instruction, makes the difference. backend: the first that shows it. */
 bool doc_hunt(doctor *d, const char *backend, bool capture, tp_err *err);

@@ -215,7 +215,24 @@ static bool hunt(doctor *d, const char *backend, bool capture, tp_err *err)
     return true;
 }
 
+/* Captured wrong: is it right when no size is a symbol? */
+static bool ask_sizes(doctor *d, tp_err *err)
+{
+    if (!strncmp(strbuf_str(&d->stage), "capture", 7)) {
+        int bad = doc_try(d, "sizes as numbers", (const char *[]){ DOC_STATIC_SIZES, NULL }, err);
+        if (bad < 0)
+            return false;
+        if (!bad) {
+            char *rest = mem_strdup(d->stage.s);
+            doc_set(&d->stage, "symbolic sizes: with sizes as numbers the program is right; %s", rest);
+            free(rest);
+        }
+    }
+    return true;
+}
+
 bool doc_hunt(doctor *d, const char *backend, bool capture, tp_err *err)
 {
-    return hunt(d, backend, capture, err) && (!capture || !d->stage.n || ask_shadow(d, backend, err));
+    return hunt(d, backend, capture, err) &&
+           (!capture || !d->stage.n || (ask_shadow(d, backend, err) && ask_sizes(d, err)));
 }

@@ -381,7 +381,9 @@ static const char *setting_for(const char *stage)
     for (size_t i = 0; i < COUNT(rows); i++)
         if (strstr(stage, rows[i].word))
             return axes[rows[i].axis].var;
-    return strstr(stage, "the memory of results") ? DOC_OWN_RESULTS : NULL;
+    return strstr(stage, "the memory of results") ? DOC_OWN_RESULTS
+           : strstr(stage, "symbolic sizes:")     ? DOC_STATIC_SIZES
+                                                  : NULL;
 }
 
 bool doc_work_around(doctor *d, int stage, tp_err *err)

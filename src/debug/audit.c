@@ -1,11 +1,15 @@
 #include "debug/audit.h"
+#include "base/clock.h"
 #include "base/envvars.h"
 #include "base/map.h"
+#include "base/profile.h"
 #include "compile/backend.h"
 #include "debug/chance.h"
 #include "debug/trial.h"
 #include "debug/truth.h"
 #include "grad/tape.h"
+#include "ops/host.h"
+#include "ops/jiggle.h"
 #include "ops/provider.h"
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +43,7 @@ static bool is_widest(const tp_tensor *t) { return t->dt == DT_f64 || t->dt == D
 typedef struct auditor {
     const repro *r;
     const ir_node *now;
+    const ir_loc *line; /* of a call that is in no graph */
     strbuf *out;
     map seen; /* operator and line */
     int found;
@@ -183,7 +188,7 @@ static bool plain_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, bo
 
 static void say(auditor *a, const char *what, const char *op)
 {
-    const ir_loc *l = a->now ? ir_place(a->now) : NULL;
+    const ir_loc *l = a->now ? ir_place(a->now) : a->line;
     const char *code = l ? ir_loc_code(l) : NULL;
     strbuf_addf(a->out, "%s|%s|%s:%d%s%s|", what, op, l && l->file ? l->file : "?", l ? l->line : 0,
                 code ? ": " : "", code ? code : "");
@@ -445,6 +450,7 @@ typedef struct slope {
     double *base; /* from where */
     const double *weight;
     tp_err err; /* why the rule gave nothing */
+    bool first; /* of the results: the others are statistics, which have no derivative */
 } slope;
 
 /* The weighted sum of all results, at base + h dir. */
@@ -456,7 +462,7 @@ static bool sum_at(slope *s, double h, double *out)
     bool ok = plain_call(s->cx, s->op, s->v, s->w->arg, true, &o);
     double sum = 0;
     int64_t n = 0;
-    for (int i = 0; ok && outs_at(&o, i); i++)
+    for (int i = 0; ok && outs_at(&o, i) && !(i && s->first); i++)
         for (const tp_tensor *t = outs_at(&o, i); t; t = NULL)
             for (int64_t k = 0; k < count_of(t); k++)
                 sum += at(t, k) * s->weight[n++ & 1023];
@@ -465,8 +471,8 @@ static bool sum_at(slope *s, double h, double *out)
     return ok && isfinite(sum);
 }
 
-/* The rule's gradient of that sum, by element of x. NULL: it has none. */
-static tp_tensor *by_rule(slope *s)
+/* The rule's gradient of that sum, by element of x, written so that it has a derivative itself (again) or not. NULL: it has none. */
+static tp_tensor *by_rule(slope *s, bool again)
 {
     op_ctx c = *s->cx;
     outs o = { 0 };
@@ -479,7 +485,7 @@ static tp_tensor *by_rule(slope *s)
         *slot(s->x, k) = s->base[k];
     bool ok = grad_set_requires_grad(&c, s->x, true, NULL) &&
               grad_call(&c, s->op, s->v, s->w->arg, o.v, NULL);
-    for (int i = 0; ok && outs_at(&o, i) && n < (int)COUNT(root); i++) {
+    for (int i = 0; ok && outs_at(&o, i) && n < (int)COUNT(root) && !(i && s->first); i++) {
         tp_tensor *t = outs_at(&o, i),
                   *d = tensor_new(parts_of(t) == 2 ? DT_c128 : DT_f64, t->ndim, t->size, NULL);
         for (int64_t k = 0; d && k < count_of(t); k++)
@@ -491,9 +497,11 @@ static tp_tensor *by_rule(slope *s)
     }
     err_clear(&s->err);
     if (ok && n &&
-        grad_backward(&c, root, n, dy,
-                      &(grad_options){ .inputs = &s->x, .ninput = 1, .result = &g, .allow_unused = true },
-                      &s->err) &&
+        grad_backward(
+            &c, root, n, dy,
+            &(grad_options){
+                .inputs = &s->x, .ninput = 1, .result = &g, .allow_unused = true, .create_graph = again },
+            &s->err) &&
         g && (g->dt != s->x->dt || !tensor_same_size(g, s->x))) {
         tensor_unref(g);
         g = NULL;
@@ -519,7 +527,7 @@ static int one_direction(slope *s, double *rule, double *diff)
            size = fabs(right) + fabs(left) + fabs(f0) * 1e-9 / h;
     if (fabs(wide_ - close) > 1e-4 * size + 1e-10 || fabs(right - left) > 1e-3 * size + 1e-10)
         return -1;
-    tp_tensor *g = by_rule(s);
+    tp_tensor *g = by_rule(s, false);
     if (!g)
         return -1;
     *rule = 0;
@@ -533,6 +541,25 @@ static int one_direction(slope *s, double *rule, double *diff)
         return 2;
     return isfinite(*rule) && fabs(*rule - close) > 1e-4 * (fabs(close) + 1e-3 * all) +
                                                         4 * fabs(wide_ - close) + 1e-7 * size + 1e-10;
+}
+
+/* Is the gradient another one when it is made so that it has a derivative itself? */
+static bool forms_differ(slope *s, double *again, double *plain)
+{
+    tp_tensor *g = by_rule(s, false), *h = by_rule(s, true);
+    double all = 0, off = 0;
+    *plain = *again = 0;
+    for (int64_t k = 0; g && h && k < count_of(g); k++) {
+        double x = at(g, k), y = at(h, k);
+        *plain += x * s->dir[k];
+        *again += y * s->dir[k];
+        all = fmax(all, fabs(x));
+        off = isnan(x) == isnan(y) ? fmax(off, fabs(x - y)) : INFINITY;
+    }
+    tensor_unref(g);
+    tensor_unref(h);
+    err_clear(&s->err);
+    return off > 1e-5 * all + 1e-10;
 }
 
 /* Is the rule right once the operand is as large as the result? Then the tape is at fault, which sums what broadcasting added. */
@@ -584,7 +611,7 @@ static double by_value(double v)
     return (double)(int64_t)(h >> 11) / 0x1p52 - 1;
 }
 
-static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
+static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w, bool first)
 {
     const op_row *row = op_row_of(op);
     double *weight = mem_alloc(sizeof *weight * 1024);
@@ -601,7 +628,16 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
             was[k] = *slot(x, k);
             top = fmax(top, fabs(was[k]));
         }
-        slope s = { a, cx, op, v, w, x, dir, base, weight };
+        slope s = { .a = a,
+                    .cx = cx,
+                    .op = op,
+                    .v = v,
+                    .w = w,
+                    .x = x,
+                    .dir = dir,
+                    .base = base,
+                    .weight = weight,
+                    .first = first };
         /* The program's own values first. Beside them where a kink is too near, and to make sure: ties are apart there. */
         for (int d = 0, sure = 0; d < 5 * DIRECTIONS && wrong + right < DIRECTIONS; d++) {
             bool beside = d >= 2 * DIRECTIONS || sure, tied = d >= DIRECTIONS && !beside;
@@ -644,6 +680,20 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w)
                 strbuf_add(a->out, "gradients of an operand that is spread are not summed: ");
             strbuf_addf(a->out, "by the rule of operand %d: %.6g, by finite differences in float64: %.6g\n",
                         (int)i, rule, diff);
+        }
+        if (right >= 2 && wrong < 2) { /* beside the values, where no ties are */
+            for (int64_t k = 0; k < count_of(x); k++)
+                base[k] = was[k] * (1 - 2e-3) + 1e-3 * (top + 1e-3) * draw(a);
+            if (forms_differ(&s, &rule, &diff)) {
+                say(a, "derivative", row->name);
+                strbuf_addf(a->out,
+                            "of operand %d, with create_graph: %.6g along a line, without it (as finite "
+                            "differences) %.6g\n",
+                            (int)i, rule, diff);
+                wrong = 2;
+            }
+            for (int64_t k = 0; k < count_of(x); k++)
+                *slot(x, k) = was[k];
         }
         if (raised >= 2 && !right) {
             say(a, "derivative", row->name);
@@ -749,7 +799,7 @@ static bool audited(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_va
     if (looked && is_composite(row) && !a->knew) /* nobody knows it as a whole */
         looked = !parts_wrong_surely(a, cx, row, arg);
     if (looked && !a->round && repro_has_gradients(a->r) && !slope_agreed(op, row, arg))
-        audit_slope(a, cx, op, OPV_fn, &w);
+        audit_slope(a, cx, op, OPV_fn, &w, false);
     wide_free(&w);
     strbuf_free(&key);
     op_ctx c = *cx;
@@ -804,13 +854,124 @@ bool audit_wanted(void)
     return s && *s;
 }
 
+static void note_down(const strbuf *b)
+{
+    FILE *f = b->n ? fopen(env_get(ENV_audit), "a") : NULL;
+    if (f) {
+        fwrite(b->s, 1, b->n, f);
+        fclose(f);
+    }
+}
+
 void audit_report(const repro *r, int round)
 {
     strbuf b = { 0 };
-    FILE *f = audit(r, round, &b) ? fopen(env_get(ENV_audit), "a") : NULL;
-    if (f) {
-        fwrite(b.s, 1, b.n, f);
-        fclose(f);
-    }
+    audit(r, round, &b);
+    note_down(&b);
     strbuf_free(&b);
+}
+
+/* ---- calls outside of graphs ---- */
+enum { CALLS_OF_A_LINE = 2 };
+static const int64_t CALLS_NS = 3000000000; /* all of them together */
+static int64_t calls_ns;
+
+static bool wants_gradient(const op_row *row, const tp_val *arg)
+{
+    for (int i = 0; i < row->schema.nparam; i++)
+        if (arg[i].kind == VAL_tensor && arg[i].t && grad_requires_grad(arg[i].t))
+            return true;
+    return false;
+}
+
+/* Has this line called it often enough? Calls without one, as in backward, count by types. */
+static bool seen_enough(const op_row *row, const tp_val *arg, const ir_loc *l)
+{
+    static map seen;
+    strbuf key = { 0 };
+    strbuf_addf(&key, "%s %s:%d", row->full, l && l->file ? l->file : "", l ? l->line : 0);
+    for (int i = 0; i < row->schema.nparam; i++)
+        if (arg[i].kind == VAL_tensor && arg[i].t)
+            strbuf_addf(&key, " %d", arg[i].t->dt);
+    uintptr_t n = (uintptr_t)map_get(&seen, strbuf_str(&key));
+    if (n < CALLS_OF_A_LINE)
+        map_put(&seen, strbuf_str(&key), (void *)(n + 1));
+    strbuf_free(&key);
+    return n >= CALLS_OF_A_LINE;
+}
+
+static void audit_call(auditor *a, op_ctx *cx, op_id op, const tp_val *arg)
+{
+    const op_row *row = op_row_of(op);
+    wide w = { 0 };
+    if (row->flags & OPF_RAND) {
+        audit_draws(a, cx, op, arg);
+        return;
+    }
+    if (!audit_whole(a, cx, op, arg) || row->flags & OPF_DYN)
+        return;
+    bool sound = has_tensors(row, arg) || audit_made(a, cx, op, arg);
+    if (!sound || !wide_of(&w, row, arg)) {
+        wide_free(&w);
+        return;
+    }
+    sound = (row->flags & OPF_VIEW && !truth_of_view(op)) || audit_value(a, cx, op, OPV_fn, arg, &w);
+    /* what a derivative consists of needs none itself */
+    if (sound && grad_step_running == UINT64_MAX && wants_gradient(row, arg) && !slope_agreed(op, row, arg))
+        audit_slope(a, cx, op, OPV_fn, &w, row->schema.nret > 1);
+    wide_free(&w);
+}
+
+static void show_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg)
+{
+    static bool at_it; /* the lock of the interpreter is held */
+    const op_row *row = op_row_of(op);
+    bool draws = row->flags & OPF_RAND;
+    if (me || at_it || cx->rec || calls_ns > CALLS_NS || (row->flags & OPF_VIEW && !truth_of_view(op)) ||
+        !(draws ? fits_but(row, v, arg, 0, true) : fits_dyn(row, v, arg)))
+        return;
+    int seed = jiggle_begin(0); /* with roundings of somebody's choice nothing is exact */
+    arena mem = { 0 };
+    const ir_loc *l = seed || !host.where ? NULL : host.where(&mem);
+    if (!seed && (l || grad_step_running != UINT64_MAX) && !seen_enough(row, arg, l)) {
+        int64_t begun = clock_ns();
+        strbuf b = { 0 };
+        auditor a = { .line = l, .out = &b, .rng = 20240229 };
+        at_it = true;
+        me = &a;
+        audit_call(&a, cx, op, arg);
+        me = NULL;
+        at_it = false;
+        note_down(&b);
+        strbuf_free(&b);
+        map_free(&a.seen);
+        calls_ns += clock_ns() - begun;
+    }
+    jiggle_begin(seed);
+    arena_free(&mem);
+}
+
+void audit_note(const char *what, const char *op, const char *fmt, ...)
+{
+    arena mem = { 0 };
+    strbuf b = { 0 };
+    va_list ap;
+    auditor a = { .line = host.where ? host.where(&mem) : NULL, .out = &b };
+    say(&a, what, op);
+    va_start(ap, fmt);
+    strbuf_addv(&b, fmt, ap);
+    va_end(ap);
+    strbuf_addc(&b, '\n');
+    note_down(&b);
+    strbuf_free(&b);
+    arena_free(&mem);
+}
+
+void audit_calls(void)
+{
+    if (!audit_wanted())
+        return;
+    grad_cast_watch = audit_cast;
+    ops_watch = show_call;
+    profile_watch();
 }

@@ -1,6 +1,7 @@
 /* bisect.c - the ladder of backends, then delta debugging over the answers of decide(): which rewrites must be allowed
  * for the failure to show. Every set found is refused, and the search goes on until nothing fails any more. */
 #include "debug/bisect.h"
+#include "base/clock.h"
 #include "base/proc.h"
 #include <errno.h>
 #include <stdio.h>
@@ -24,9 +25,12 @@ typedef struct hunt {
     bisect_result *out;
     tp_err *err;
     VEC(bisect_site) all;
-    bool *gone;  /* refused for good: in a set that was found */
-    int repeats; /* so often a set is tried again that passes: the failure comes and goes */
+    bool *gone;    /* refused for good: in a set that was found */
+    int repeats;   /* so often a set is tried again that passes: the failure comes and goes */
+    int64_t until; /* then the set is not made smaller one by one any more */
 } hunt;
+
+enum { PATIENCE_S = 8 };
 
 /* ---- in the child: who may rewrite ---- */
 typedef struct answers {
@@ -123,14 +127,41 @@ static void collect(hunt *h, const char *text)
     map_free(&seen);
 }
 
+/* The first of pick[0..n) that cannot go: with it and those before it fails, without it passes; it alone is left where everything
+ * else may stay. Returns how many are left, or -1 with err. */
+static int the_one(hunt *h, int *pick, int n)
+{
+    int lo = 0, hi = n, m = 0, *rest = mem_alloc(sizeof *rest * h->all.n);
+    bool yes = false, ok = true;
+    while (ok && lo + 1 < hi) {
+        int mid = lo + (hi - lo) / 2;
+        ok = fails_with(h, pick, mid, &yes);
+        *(yes ? &hi : &lo) = mid;
+    }
+    for (int i = 0; i < (int)h->all.n; i++)
+        if (i != pick[hi - 1])
+            rest[m++] = i;
+    ok = ok && fails_with(h, rest, m, &yes);
+    free(rest);
+    if (ok && !yes) {
+        pick[0] = pick[hi - 1];
+        n = 1;
+    }
+    return ok ? n : -1;
+}
+
 /* The smallest part of pick[0..n) with which it fails, by delta debugging; returns how many are left. */
 static int reduce(hunt *h, int *pick, int n)
 {
     int parts = 2, *rest = mem_alloc(sizeof *rest * (size_t)MAX(n, 1));
     while (n > 1) {
+        if (clock_ns() > h->until) {
+            n = the_one(h, pick, n);
+            break;
+        }
         bool won = false, yes;
         for (int k = 0; k < parts && !won; k++)
-            for (int complement = 0; complement < 2 && !won; complement++) {
+            for (int complement = 0; complement < 2 && !won && clock_ns() < h->until; complement++) {
                 int lo = n * k / parts, hi = n * (k + 1) / parts, m = 0;
                 for (int i = 0; i < n; i++)
                     if ((i >= lo && i < hi) != (bool)complement)
@@ -148,7 +179,7 @@ static int reduce(hunt *h, int *pick, int n)
                     won = true;
                 }
             }
-        if (won)
+        if (won || (clock_ns() > h->until && n > 1))
             continue;
         if (parts >= n)
             break;
@@ -163,7 +194,8 @@ static bool find_sets(hunt *h, void (*line)(void *, const char *), void *data)
     int n = (int)h->all.n;
     int *pick = mem_alloc(sizeof *pick * (size_t)MAX(n, 1));
     bool ok = true, yes;
-    for (int round = 0; round < 8 && ok; round++) {
+    h->until = clock_ns() + PATIENCE_S * INT64_C(1000000000);
+    for (int round = 0; round < 8 && ok && (!round || clock_ns() < h->until); round++) {
         int m = 0;
         for (int i = 0; i < n; i++)
             if (!h->gone[i])

@@ -153,24 +153,54 @@ static bool take(sample *s, chance_fn *fn, const tp_val *arg, const tp_tensor *t
     return any;
 }
 
-static bool draw_once(sample *s, op_ctx *cx, op_id op, const tp_val *arg, chance_fn *fn)
+/* What the call draws, or writes to its operand; owned, or NULL. */
+static tp_tensor *drawn(op_ctx *cx, op_id op, const tp_val *arg)
 {
     const op_row *row = op_row_of(op);
     tp_val own[OP_MAX_PARAMS], out[OP_MAX_RETURNS] = { 0 };
     memcpy(own, arg, sizeof *own * (size_t)row->schema.nparam);
-    tp_tensor *written = NULL;
+    tp_tensor *written = NULL, *r = NULL;
     if (row->flags & OPF_MUT) {
         const tp_tensor *t = arg[0].t;
         written = tensor_new((dtype)t->dt, t->ndim, t->size, NULL);
         own[0] = vT(written);
     }
     bool ok = (!(row->flags & OPF_MUT) || written) && ops_call(cx, op, OPV_fn, own, out, NULL);
-    const tp_tensor *t = written ? written : out[0].kind == VAL_tensor ? out[0].t : NULL;
-    ok = ok && t && take(s, fn, arg, t);
+    tp_tensor *t = written ? written : out[0].kind == VAL_tensor ? out[0].t : NULL;
+    if (ok && t)
+        r = tensor_ref(t);
     for (int i = 0; i < row->schema.nret; i++)
         val_clear(&out[i]);
     tensor_unref(written);
+    return r;
+}
+
+static bool draw_once(sample *s, op_ctx *cx, op_id op, const tp_val *arg, chance_fn *fn)
+{
+    tp_tensor *t = drawn(cx, op, arg);
+    bool ok = t && take(s, fn, arg, t);
+    tensor_unref(t);
     return ok;
+}
+
+/* The numbers of one seed are the same whatever was drawn before it was set. */
+static bool seed_repeats(op_ctx *cx, op_id op, const tp_val *arg, strbuf *why)
+{
+    tp_tensor *t[2];
+    bool same = true;
+    for (int i = 0; i < 2; i++) {
+        gen_seed(gen_default(), 20240229);
+        t[i] = drawn(cx, op, arg);
+    }
+    for (int64_t k = 0; t[0] && t[1] && same && k < MIN(t[0]->numel, t[1]->numel); k++) {
+        double x = get(t[0], k), y = get(t[1], k);
+        same = x == y || (isnan(x) && isnan(y));
+        if (!same)
+            strbuf_addf(why, "of one seed eager draws %.6g, and when it is set again %.6g", x, y);
+    }
+    tensor_unref(t[0]);
+    tensor_unref(t[1]);
+    return same;
 }
 
 bool chance_wrong(op_ctx *cx, op_id op, const tp_val *arg, strbuf *why)
@@ -178,11 +208,16 @@ bool chance_wrong(op_ctx *cx, op_id op, const tp_val *arg, strbuf *why)
     chance_fn *fn = chances[op];
     tp_gen *g = gen_default();
     gen_state was = g->s;
-    if (!fn)
-        return false;
     for (int i = 0; i < op_row_of(op)->schema.nparam; i++)
         if (arg[i].kind == VAL_gen) /* its own would go on */
             return false;
+    if (!seed_repeats(cx, op, arg, why)) {
+        g->s = was;
+        return true;
+    }
+    g->s = was;
+    if (!fn)
+        return false;
     sample s = { .u = mem_alloc(sizeof *s.u * ENOUGH), .rng = 20240229, .outside = NAN };
     double most = 0, at = 0;
     for (int k = 0; k < MOST_CALLS && s.n < ENOUGH && isnan(s.outside); k++)

@@ -507,7 +507,7 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
     if (!plain)
         ok = ok && (truth_nn(op, arg, i, out) || truth_index(op, arg, i, out) ||
                     truth_shape(op, arg, i, false, out) || truth_move(op, arg, i, out) ||
-                    truth_math(op, arg, i, out));
+                    truth_math(op, arg, i, out) || truth_parts(op, arg, i, out));
     else if (how) {
         ok = ok && x && x->dt == DT_f64 && x->ndim && x->numel;
         if (ok && how >= BY_argmax)
@@ -549,7 +549,8 @@ tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like
     if (ok && plain)
         out = truth_of(op, wide, 0, like);
     else if (ok && (out = tensor_new(DT_f64, like->ndim, like->size, NULL)) &&
-             !truth_places(op, wide, i, out) && !truth_shape(op, wide, i, true, out)) {
+             !truth_places(op, wide, i, out) && !truth_shape(op, wide, i, true, out) &&
+             !truth_pooled_places(op, wide, i, out)) {
         tensor_unref(out);
         out = NULL;
     }

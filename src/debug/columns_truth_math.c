@@ -223,6 +223,9 @@ static const uint8_t fourier[OP_COUNT] = { [OP__fft_c2c] = 1, [OP__fft_r2c] = 2,
 tp_tensor *truth_complex(op_id op, const tp_val *a, int i, const tp_tensor *like)
 {
     enum { MOST = 1 << 14 };
+    tp_tensor *pair = i ? NULL : truth_pair(op, a, like);
+    if (pair)
+        return pair;
     int kind = fourier[op], dim[TP_MAX_DIMS], n = 0;
     const tp_tensor *x = kind ? tensor_arg(&a[0]) : NULL;
     if (i || !x || a[1].kind != VAL_ints || !a[1].n || x->ndim != like->ndim ||

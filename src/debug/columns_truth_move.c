@@ -327,8 +327,24 @@ static dtype wider(dtype a, dtype b)
         return DT_i16; /* of a byte with a sign and one without */
     return n > m ? a : b;
 }
+/* Sums and products of whole numbers are int64, unless the call names a type. */
+static const uint8_t sums[OP_COUNT] = {
+    [OP_sum] = 1,          [OP_sum_dim_IntList] = 1, [OP_prod] = 1,
+    [OP_prod_dim_int] = 1, [OP_cumsum] = 1,          [OP_cumprod] = 1,
+};
+static dtype summed(op_id op, const tp_val *arg)
+{
+    const op_schema *s = &op_row_of(op)->schema;
+    const tp_tensor *t = tensor_arg(&arg[0]);
+    for (int i = 0; i < s->nparam; i++)
+        if (!strcmp(s->param[i].name, "dtype") && arg[i].kind != VAL_none)
+            return arg[i].kind == VAL_dtype ? (dtype)arg[i].i : DT_none;
+    return !t || t->dt > DT_c128 ? DT_none : rank_of((dtype)t->dt) < 2 ? DT_i64 : (dtype)t->dt;
+}
 dtype truth_dtype(op_id op, const tp_val *arg)
 {
+    if (sums[op])
+        return summed(op, arg);
     dtype sized = DT_none, single = DT_none;
     for (int i = 0; joins[op] && i < 2; i++) {
         const tp_tensor *t = tensor_arg(&arg[i]);

@@ -25,6 +25,12 @@ bool truth_move(op_id op, const tp_val *arg, int i, tp_tensor *out);
 bool truth_move_known(op_id op);
 /* Matrix norms, exponentials, alignments (columns_truth_math.c). */
 bool truth_math(op_id op, const tp_val *arg, int i, tp_tensor *out);
+/* Composites: products of two operands, distances, shuffles (columns_truth_parts.c). */
+bool truth_parts(op_id op, const tp_val *arg, int i, tp_tensor *out);
+/* Complex numbers that are made of two real ones; owned, or NULL. */
+tp_tensor *truth_pair(op_id op, const tp_val *arg, const tp_tensor *like);
+/* Where the windows of fractional pooling have their maxima. */
+bool truth_pooled_places(op_id op, const tp_val *arg, int i, tp_tensor *out);
 /* Result i of a call with complex operands or results, in complex128 or float64. Owned; NULL: nobody knows it. */
 tp_tensor *truth_complex(op_id op, const tp_val *arg, int i, const tp_tensor *like);
 /* The type of the result by the types of the operands; DT_none: nobody knows it. */

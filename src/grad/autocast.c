@@ -9,6 +9,8 @@ static const uint8_t on_gpu[OP_COUNT] = {
 #include "ops/ops.def"
 };
 
+void (*grad_cast_watch)(op_id op, dtype to, dtype narrow);
+
 static bool convertible(const tp_tensor *t, dev_kind k)
 {
     return t && dtype_is_float((dtype)t->dt) && t->dt != DT_f64 && (dev_kind)tensor_device(t).kind == k;
@@ -89,6 +91,8 @@ bool grad_autocast(op_ctx *cx, op_id op, const tp_val *arg, tp_val *out, tp_err 
         return ok;
     }
     dtype to = target(cx, row, arg, kind, full);
+    if (TP_UNLIKELY(grad_cast_watch != NULL) && kind == DEV_cpu && !(row->flags & OPF_WIDEST))
+        grad_cast_watch(op, to, (dtype)cx->autocast_dtype[kind]);
     bld made;
     arena mem = { 0 };
     bool ok = true;

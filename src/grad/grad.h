@@ -60,4 +60,6 @@ typedef struct vjp_row {
     const char *saves;
 } vjp_row;
 const vjp_row *vjp_row_of(op_id op); /* fn is vjp_none for holes */
+/* Is shown which type autocast runs a row in, and its narrow type; NULL: nobody looks. */
+extern void (*grad_cast_watch)(op_id op, dtype to, dtype narrow);
 #endif

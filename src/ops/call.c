@@ -781,11 +781,14 @@ static char *shapes_text(op_id op, const tp_val *arg)
     return strbuf_take(&b);
 }
 
+void (*ops_watch)(op_ctx *cx, op_id op, op_variant v, const tp_val *arg);
 bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err)
 {
     int64_t t = profile_start();
     if (TP_LIKELY(!t))
         return call_real(cx, op, v, arg, out, err);
+    if (profile_wants(PROFILES_watch) && ops_watch)
+        ops_watch(cx, op, v, arg);
     char *shapes = profile_wants(PROFILES_shapes) ? shapes_text(op, arg) : NULL;
     bool ok = call_real(cx, op, v, arg, out, err);
     if (ok && out[0].kind == VAL_tensor && tensor_is_fake(out[0].t)) /* a compiler at work is no operator */

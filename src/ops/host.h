@@ -7,6 +7,8 @@
 struct op_ctx;
 struct debug_config;
 struct json_w;
+struct ir_loc;
+struct arena;
 typedef struct tp_host {
     /* The lock that long kernels need not hold: unlock returns what relock takes, or NULL when it was not held. */
     void *(*unlock)(void);
@@ -17,6 +19,8 @@ typedef struct tp_host {
     /* The same callee on proxies, so that its operators are recorded (allow_in_graph). */
     bool (*inlined)(struct op_ctx *cx, const struct ir_node *n, const tp_val *arg, tp_val *out, tp_err *err);
     void (*debug_config)(struct debug_config *c); /* settings of the debugger; NULL: the environment's */
+    /* The line of the program that calls the library now; NULL: none does on this thread. */
+    const struct ir_loc *(*where)(struct arena *a);
     void (*facts)(struct json_w *w);              /* what a bundle says of the program around */
 } tp_host;
 extern tp_host host;

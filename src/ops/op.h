@@ -246,6 +246,8 @@ void shape_pointwise_strides(int ndim, const symint *size, int nin, tp_tensor *c
  * results); owned by the caller. For in-place variants the result is the first argument, with one more count.
  */
 bool ops_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, tp_val *out, tp_err *err);
+/* Is shown every call before it runs, once profile_watch() was called. */
+extern void (*ops_watch)(op_ctx *cx, op_id op, op_variant v, const tp_val *arg);
 /* Eager kernels of a device whose bytes are not on the host: one function for every row, under the contract of the eager column
  * (and copies to and from the host). Without one, such calls are refused. Set once, by the target. */
 void ops_on_device(dev_kind k, op_eager_fn *fn);

@@ -1,5 +1,6 @@
 /* index.c - x[...] and x[...] = v: Python indices become select, slice, unsqueeze, index and index_put_
  * calls, so that the tape and the recorder see them. */
+#include "base/profile.h"
 #include "python/override.h"
 
 static py_row_ref r_select = PY_ROW("select.int"), r_slice = PY_ROW("slice.Tensor"),
@@ -294,6 +295,8 @@ PyObject *py_tensor_getitem(PyObject *self, PyObject *index)
             r = py_row_t(&r_alias, (tp_val[]){ vT(s.t) }, 1, &err);
         else
             r = tensor_ref(s.t);
+        if (r && profile_wants(PROFILES_watch))
+            py_index_check(py_tensor(self), index, r);
     }
     slicing_end(&s);
     return r ? py_wrap(r) : py_raise(&err);

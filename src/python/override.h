@@ -26,4 +26,7 @@ bool py_overriding_same(const py_overriding *s);
 void py_overriding_set(const py_overriding *s);
 void py_overriding_free(py_overriding *s);
 void py_overriding_pause(int by); /* neither classes nor modes take calls over while the sum is above zero */
+/* ---- index_check.c ---- */
+/* Under an audit: does r, which is t[index], lie where the index says? */
+void py_index_check(const tp_tensor *t, PyObject *index, const tp_tensor *r);
 #endif

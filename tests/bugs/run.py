@@ -22,6 +22,7 @@ import other  # noqa: E402, F401
 import elsewhere  # noqa: E402, F401
 import further  # noqa: E402, F401
 import unseen  # noqa: E402, F401
+import newer  # noqa: E402, F401
 from bugs import BUGS  # noqa: E402
 from healthy import HEALTHY  # noqa: E402
 
