@@ -159,6 +159,7 @@ bool cuda_flash(const target_attend *a, tp_err *err)
     v[FLASH_m] = (uint64_t)c.m, v[FLASH_n] = (uint64_t)c.n;
     v[FLASH_reach] = a->reach ? (uint64_t)a->reach : FLASH_ALL;
     v[FLASH_scale] = bits;
+    v[FLASH_heads] = v[FLASH_group] = 1;
     v[FLASH_top] = (uint64_t)(uintptr_t)a->soft.top, v[FLASH_part] = (uint64_t)(uintptr_t)a->soft.part;
     v[FLASH_stats] = (uint64_t)(uintptr_t)a->scratch;
     __atomic_fetch_add(&launched, 1, __ATOMIC_RELAXED);
