@@ -45,12 +45,24 @@ typedef struct own_search { /* where values go between boundaries: by halves, as
     void *out;
 } own_search;
 
+typedef struct own_attention { /* [batch, heads, rows, head]; heads of k and v divide those of q */
+    const tp_tensor *q, *k, *v, *mask,
+        *state; /* mask: [batch, heads, rows of q, rows of k]; NULL: there is none */
+    double p, scale;
+    bool causal;
+    tp_tensor *o,
+        *stats; /* written, but read where g is not NULL; stats: [2, batch, heads, rows], what the row says */
+    const tp_tensor *g;
+    tp_tensor *dq, *dk, *dv; /* written then */
+} own_attention;
+
 typedef struct own_kernels {
     own_result (*sort)(tp_device d, const own_sort *s, tp_err *err);
     int64_t (*select_room)(int64_t n);
     own_result (*select_count)(tp_device d, own_select *s, tp_err *err); /* waits for the device */
     bool (*select_write)(tp_device d, const own_select *s, tp_err *err);
     own_result (*search)(tp_device d, const own_search *s, tp_err *err);
+    own_result (*attend)(tp_device d, const own_attention *a, tp_err *err);
 } own_kernels;
 void ops_own_kernels(dev_kind k, const own_kernels *own); /* before the first tensor of that kind */
 
