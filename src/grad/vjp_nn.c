@@ -333,9 +333,17 @@ VJP(flash, "0 1 2 3 4 r0 r1 ~r1")
         const bool want[4] = { NEED(0), NEED(1), NEED(2), NEED(3) };
         if (!attention_gradient(B, &a, DY(0), want, d))
             return false;
-    } else if (!b_opn(B, _flash_attention_backward, d, 3, DYV, X, Y, *ARG(2), *ARG(3), *ARG(4), *ARG(5),
-                      *ARG(6), *ARG(7), R, vT(OUT(1))))
-        return false;
+    } else {
+        tp_tensor *rows[2];
+        tp_val stats = vT(OUT(1));
+        if (!b_opn(B, _flash_grad_query, rows, 2, DYV, X, Y, *ARG(2), *ARG(3), *ARG(4), *ARG(5), *ARG(6),
+                   *ARG(7), stats, R))
+            return false;
+        d[0] = rows[0];
+        if ((NEED(1) || NEED(2)) && !b_opn(B, _flash_grad_key, d + 1, 2, DYV, X, Y, *ARG(2), *ARG(3), *ARG(4),
+                                           *ARG(5), *ARG(6), *ARG(7), stats, vT(rows[1])))
+            return false;
+    }
     for (int i = 0; i < 4; i++)
         DX(i, d[i]);
     return true;

@@ -148,11 +148,19 @@ bool shape_flash(op_call *c)
     symint size[4] = { 2, a.q->size[0], a.q->size[1], a.q->size[2] };
     return out_new(c, wide_type(a.q), 4, size) != NULL;
 }
-bool shape_flash_backward(op_call *c) /* grad_out, query, key, value, attn_mask, ..., scale, out, stats */
+/* grad_out, query, ..., scale, stats, out: the gradient of the query, and two numbers a row for the other one, which reads them. */
+bool shape_flash_grad_query(op_call *c)
 {
     attention_args a = attention_of(c->arg + 1);
-    return fits(c, &a) && out_like(c, a.q, (dtype)a.q->dt) && out_like(c, a.k, (dtype)a.k->dt) &&
-           out_like(c, a.v, (dtype)a.v->dt);
+    if (!fits(c, &a) || !out_like(c, a.q, (dtype)a.q->dt))
+        return false;
+    symint size[4] = { a.q->size[0], a.q->size[1], a.q->size[2], 2 };
+    return out_new(c, wide_type(a.q), 4, size) != NULL;
+}
+bool shape_flash_grad_key(op_call *c) /* grad_out, query, ..., scale, stats, rows */
+{
+    attention_args a = attention_of(c->arg + 1);
+    return fits(c, &a) && out_like(c, a.k, (dtype)a.k->dt) && out_like(c, a.v, (dtype)a.v->dt);
 }
 
 /* Maxima of the scores and 1 / sums of exp(score - maximum); zeros where a row meets nothing. */
@@ -184,15 +192,38 @@ bool eager_flash(op_call *c)
     bld_end(b);
     return ok;
 }
-bool eager_flash_backward(op_call *c)
+/* Of each row: what its exponents begin with, which a mask of numbers has no room for (then 1 / sum), and the sum of g o. */
+static tp_tensor *rows_of(bld *b, const attention_args *a, tp_tensor *go, tp_tensor *out, tp_tensor *stats)
+{
+    static const symint last = -1;
+    tp_tensor *top = b_op(b, select_int, vT(stats), vI(0), vI(0)),
+              *part = b_op(b, select_int, vT(stats), vI(0), vI(1));
+    tp_tensor *both[2] = { part, b_op(b, sum_dim_IntList, vT(MUL(wide(b, go), vT(wide(b, out)))),
+                                      vIs(&last, 1), vB(false), vNone) };
+    if (!a->mask || a->mask->dt == DT_bool)
+        both[0] = SUB(b_op(b, log2, vT(part)), MUL(top, vF(M_LOG2E)));
+    return both[0] && both[1] ? b_op(b, stack, vTs(both, 2), vI(-1)) : NULL;
+}
+bool eager_flash_grad_query(op_call *c)
 {
     attention_args a = attention_of(c->arg + 1);
     tp_tensor *d[4];
     bld b;
     bld_init(&b, c->cx, c->err);
-    bool ok = attention_gradient(&b, &a, arg_t(c, 0), (const bool[4]){ true, true, true, false }, d);
-    for (int i = 0; i < 3 && ok; i++)
-        ok = tensor_copy(c->res[i], d[i], c->err);
+    tp_tensor *rows = rows_of(&b, &a, arg_t(c, 0), arg_t(c, 10), arg_t(c, 9));
+    bool ok = rows && attention_gradient(&b, &a, arg_t(c, 0), (const bool[4]){ true }, d) &&
+              tensor_copy(c->res[0], d[0], c->err) && tensor_copy(c->res[1], rows, c->err);
+    bld_end(&b);
+    return ok;
+}
+bool eager_flash_grad_key(op_call *c)
+{
+    attention_args a = attention_of(c->arg + 1);
+    tp_tensor *d[4];
+    bld b;
+    bld_init(&b, c->cx, c->err);
+    bool ok = attention_gradient(&b, &a, arg_t(c, 0), (const bool[4]){ false, true, true }, d) &&
+              tensor_copy(c->res[0], d[1], c->err) && tensor_copy(c->res[1], d[2], c->err);
     bld_end(&b);
     return ok;
 }
@@ -208,22 +239,33 @@ static own_attention own_of(const attention_args *a)
                             .scale = a->scale,
                             .causal = a->causal };
 }
+static own_result run_on_device(op_call *c, const own_attention *a)
+{
+    const own_kernels *own = ops_owner(tensor_device(a->q));
+    return own->attend ? own->attend(tensor_device(a->q), a, c->err) : OWN_declined;
+}
 own_result device_flash(op_call *c)
 {
     attention_args a = attention_of(c->arg);
     own_attention x = own_of(&a);
-    x.o = c->res[0], x.stats = c->res[1];
-    const own_kernels *own = ops_owner(tensor_device(a.q));
-    return own->attend ? own->attend(tensor_device(a.q), &x, c->err) : OWN_declined;
+    x.kind = OWN_attention, x.o = c->res[0], x.stats = c->res[1];
+    return run_on_device(c, &x);
 }
-own_result device_flash_backward(op_call *c)
+own_result device_flash_grad_query(op_call *c)
 {
     attention_args a = attention_of(c->arg + 1);
     own_attention x = own_of(&a);
-    x.g = arg_t(c, 0), x.o = arg_t(c, 9), x.stats = arg_t(c, 10);
-    x.dq = c->res[0], x.dk = c->res[1], x.dv = c->res[2];
-    const own_kernels *own = ops_owner(tensor_device(a.q));
-    return own->attend ? own->attend(tensor_device(a.q), &x, c->err) : OWN_declined;
+    x.kind = OWN_grad_query, x.g = arg_t(c, 0), x.stats = arg_t(c, 9), x.o = arg_t(c, 10);
+    x.dq = c->res[0], x.rows = c->res[1];
+    return run_on_device(c, &x);
+}
+own_result device_flash_grad_key(op_call *c)
+{
+    attention_args a = attention_of(c->arg + 1);
+    own_attention x = own_of(&a);
+    x.kind = OWN_grad_key, x.g = arg_t(c, 0), x.stats = arg_t(c, 9), x.rows = arg_t(c, 10);
+    x.dk = c->res[0], x.dv = c->res[1];
+    return run_on_device(c, &x);
 }
 
 /* --- scaled_dot_product_attention ------------------------------------------------------------------- */

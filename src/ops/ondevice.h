@@ -50,10 +50,11 @@ typedef struct own_attention { /* [batch, heads, rows, head]; heads of k and v d
         *state; /* mask: [batch, heads, rows of q, rows of k]; NULL: there is none */
     double p, scale;
     bool causal;
-    tp_tensor *o,
-        *stats; /* written, but read where g is not NULL; stats: [2, batch, heads, rows], what the row says */
-    const tp_tensor *g;
-    tp_tensor *dq, *dk, *dv; /* written then */
+    enum { OWN_attention, OWN_grad_query, OWN_grad_key } kind;
+    tp_tensor *o, *stats; /* written by the first, which may want no stats; what they are the rows say */
+    const tp_tensor *g;   /* of the others */
+    tp_tensor *dq, *rows; /* written by the second; the third reads rows, */
+    tp_tensor *dk, *dv;   /* and writes these */
 } own_attention;
 
 typedef struct own_kernels {
@@ -63,6 +64,7 @@ typedef struct own_kernels {
     bool (*select_write)(tp_device d, const own_select *s, tp_err *err);
     own_result (*search)(tp_device d, const own_search *s, tp_err *err);
     own_result (*attend)(tp_device d, const own_attention *a, tp_err *err);
+    bool (*attends_in_place)(const tp_tensor *t); /* such an operand is read without a copy */
 } own_kernels;
 void ops_own_kernels(dev_kind k, const own_kernels *own); /* before the first tensor of that kind */
 

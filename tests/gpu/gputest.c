@@ -328,7 +328,9 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--flash")) /* attention alone */
             flash = true, count = 0;
         else
-            return printf("usage: taper_gputest [--driver LIB] [--kernels N] [--seed S] [--small] [--flash]\n"), 2;
+            return printf(
+                       "usage: taper_gputest [--driver LIB] [--kernels N] [--seed S] [--small] [--flash]\n"),
+                   2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     double t = now();

@@ -164,23 +164,28 @@ static uint64_t float_bits(double x)
     return bits;
 }
 
-/* What the rows and the gradient's kernels share. */
-static bool run_all(const flash_call *c, bool grad, uint64_t *v, int device, tp_err *err)
+static void set_call(const flash_call *c, uint64_t *v)
 {
     __atomic_fetch_add(&launched, 1, __ATOMIC_RELAXED);
     set_matrix(v, FLASH_q, c->q);
     set_matrix(v, FLASH_k, c->k);
     set_matrix(v, FLASH_v, c->v);
-    v[FLASH_m] = (uint64_t)c->m, v[FLASH_n] = (uint64_t)c->n;
-    if (!grad) {
-        set_matrix(v, FLASH_x, c->o);
-        return run(c, FLASH_forward, v, device, err);
-    }
     set_matrix(v, FLASH_g, c->g);
+    v[FLASH_m] = (uint64_t)c->m, v[FLASH_n] = (uint64_t)c->n;
+}
+static bool run_forward(const flash_call *c, uint64_t *v, int device, tp_err *err)
+{
+    set_matrix(v, FLASH_x, c->o);
+    return run(c, FLASH_forward, v, device, err);
+}
+static bool run_rows(const flash_call *c, uint64_t *v, int device, tp_err *err)
+{
     set_matrix(v, FLASH_x, c->dq);
     set_matrix(v, FLASH_y, c->o);
-    if (!run(c, FLASH_rows, v, device, err))
-        return false;
+    return run(c, FLASH_rows, v, device, err);
+}
+static bool run_columns(const flash_call *c, uint64_t *v, int device, tp_err *err)
+{
     set_matrix(v, FLASH_x, c->dk);
     set_matrix(v, FLASH_y, c->dv);
     return run(c, FLASH_columns, v, device, err);
@@ -198,7 +203,10 @@ bool cuda_flash(const target_attend *a, tp_err *err)
     v[FLASH_heads] = v[FLASH_group] = 1;
     v[FLASH_top] = (uint64_t)(uintptr_t)a->soft.top, v[FLASH_part] = (uint64_t)(uintptr_t)a->soft.part;
     v[FLASH_stats] = (uint64_t)(uintptr_t)a->scratch;
-    return run_all(&c, a->soft.kind != ATTEND_softmax, v, device >= 0 ? device : cuda_current_device(), err);
+    device = device >= 0 ? device : cuda_current_device();
+    set_call(&c, v);
+    return a->soft.kind == ATTEND_softmax ? run_forward(&c, v, device, err)
+                                          : run_rows(&c, v, device, err) && run_columns(&c, v, device, err);
 }
 
 /* --- rows of the table -------------------------------------------------------------------------------- */
@@ -210,7 +218,7 @@ bool cuda_attends(dtype dt, int64_t head, tp_device d)
 }
 
 /* Elements of a row are neighbours, and rows begin at multiples of 16 bytes. */
-static bool packed(const tp_tensor *t)
+bool cuda_attends_in_place(const tp_tensor *t)
 {
     bool ok = (t->size[3] == 1 || t->stride[3] == 1) && (uintptr_t)tensor_data(t) % 16 == 0;
     for (int d = 0; d < 3; d++)
@@ -225,7 +233,7 @@ typedef struct packing {          /* copies of tensors that do not lie as the ke
 
 static side packed_side(packing *p, const tp_tensor *t, bool result, tp_err *err)
 {
-    if (!t || packed(t))
+    if (!t || cuda_attends_in_place(t))
         return (side){ t, false };
     tp_tensor *x = tensor_new_strided((dtype)t->dt, t->ndim, t->size, NULL, tensor_device(t), err);
     if (x && !result && !tensor_copy(x, (tp_tensor *)t, err)) {
@@ -251,7 +259,6 @@ static bool packing_end(packing *p, bool ok, tp_err *err)
 own_result cuda_attend_row(tp_device d, const own_attention *a, tp_err *err)
 {
     const tp_tensor *q = a->q, *k = a->k;
-    bool grad = a->g != NULL;
     flash_call c = { .batch = q->size[0] * q->size[1],
                      .m = q->size[2],
                      .n = k->size[2],
@@ -262,33 +269,39 @@ own_result cuda_attend_row(tp_device d, const own_attention *a, tp_err *err)
                              : a->mask->dt == DT_bool ? FLASH_bool
                                                       : FLASH_add,
                      .drops = a->state != NULL,
-                     .given = grad };
+                     .given = a->kind == OWN_grad_query };
     if (!cuda_attends(c.dt, q->size[3], d) || !(a->scale > 0) || !isfinite(a->scale) || c.batch <= 0 ||
         c.m <= 0 || c.n <= 0 || c.m >= FLASH_ALL / 2 || c.n >= FLASH_ALL / 2 || !(a->p >= 0 && a->p < 1))
         return OWN_declined;
     packing p = { 0 };
-    tp_storage *room = NULL;
-    c.q = packed_side(&p, q, false, err);
-    c.k = packed_side(&p, k, false, err);
-    c.v = packed_side(&p, a->v, false, err);
-    c.o = packed_side(&p, a->o, !grad, err);
-    bool ok = c.q.t && c.k.t && c.v.t && c.o.t;
-    if (grad && ok) {
-        c.g = packed_side(&p, a->g, false, err);
-        c.dq = packed_side(&p, a->dq, true, err);
-        c.dk = packed_side(&p, a->dk, true, err);
-        c.dv = packed_side(&p, a->dv, true, err);
-        room = storage_new(c.batch * c.m * 2 * (int64_t)sizeof(float), tensor_device(q), err);
-        ok = c.g.t && c.dq.t && c.dk.t && c.dv.t && room;
+    struct {
+        side *s;
+        const tp_tensor *t;
+        bool result;
+    } all[] = { { &c.q, q, false },
+                { &c.k, k, false },
+                { &c.v, a->v, false },
+                { &c.g, a->g, false },
+                { &c.o, a->o, a->kind == OWN_attention },
+                { &c.dq, a->dq, true },
+                { &c.dk, a->dk, true },
+                { &c.dv, a->dv, true } };
+    bool ok = true;
+    for (size_t i = 0; i < COUNT(all) && ok; i++) {
+        *all[i].s = packed_side(&p, all[i].t, all[i].result, err);
+        ok = !all[i].t || all[i].s->t;
     }
     uint64_t v[FLASH_PARAMS] = { 0 };
     int device = tensor_device(q).index;
+    device = device >= 0 ? device : cuda_current_device();
     v[FLASH_reach] = a->causal ? 1 : FLASH_ALL;
     v[FLASH_scale] = float_bits(a->scale);
     v[FLASH_heads] = (uint64_t)q->size[1], v[FLASH_group] = (uint64_t)c.groups;
-    v[FLASH_top] = (uint64_t)(uintptr_t)tensor_data(a->stats);
-    v[FLASH_part] = v[FLASH_top] + (uint64_t)(c.batch * c.m) * sizeof(float);
-    v[FLASH_stats] = room ? (uint64_t)(uintptr_t)room->data : 0;
+    if (a->stats) {
+        v[FLASH_top] = (uint64_t)(uintptr_t)tensor_data(a->stats);
+        v[FLASH_part] = v[FLASH_top] + (uint64_t)(c.batch * c.m) * sizeof(float);
+    }
+    v[FLASH_stats] = a->rows ? (uint64_t)(uintptr_t)tensor_data(a->rows) : 0;
     if (a->mask) {
         uint64_t es = dtype_size((dtype)a->mask->dt);
         v[FLASH_bias] = (uint64_t)(uintptr_t)tensor_data(a->mask);
@@ -299,7 +312,11 @@ own_result cuda_attend_row(tp_device d, const own_attention *a, tp_err *err)
         v[FLASH_seed] = (uint64_t)(uintptr_t)tensor_data(a->state);
         v[FLASH_keep] = float_bits(1 - a->p), v[FLASH_more] = float_bits(1 / (1 - a->p));
     }
-    ok = ok && run_all(&c, grad, v, device >= 0 ? device : cuda_current_device(), err);
-    storage_unref(room);
+    if (ok) {
+        set_call(&c, v);
+        ok = a->kind == OWN_attention    ? run_forward(&c, v, device, err)
+             : a->kind == OWN_grad_query ? run_rows(&c, v, device, err)
+                                         : run_columns(&c, v, device, err);
+    }
     return packing_end(&p, ok, err) ? OWN_done : OWN_failed;
 }

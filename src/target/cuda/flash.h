@@ -13,6 +13,7 @@ int64_t cuda_flash_bytes(const target_attend *a);
 bool cuda_flash(const target_attend *a, tp_err *err);
 /* Rows of the table (ops/attention.h): has the device a kernel for such heads, and the call. */
 bool cuda_attends(dtype dt, int64_t head, tp_device d);
+bool cuda_attends_in_place(const tp_tensor *t); /* [batch, heads, rows, head] */
 own_result cuda_attend_row(tp_device d, const own_attention *a, tp_err *err);
 int64_t cuda_flashes(void); /* calls of cuda_flash so far */
 #endif

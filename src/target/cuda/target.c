@@ -318,7 +318,8 @@ static const own_kernels own = { .sort = cuda_sort,
                                  .select_count = cuda_select_count,
                                  .select_write = cuda_select_write,
                                  .search = cuda_search,
-                                 .attend = cuda_attend_row };
+                                 .attend = cuda_attend_row,
+                                 .attends_in_place = cuda_attends_in_place };
 
 __attribute__((constructor)) static void offer(void)
 {
