@@ -1,5 +1,6 @@
 /* vjp_nn.c - derivatives of convolutions, pooling, normalisation, resizing and losses. */
 #include "grad/vjp.h"
+#include "ops/attention.h"
 
 const char vjp_file_nn;
 #define MASK(a, b_, c) ((tp_val){ .kind = VAL_bools, .n = 3, .bools = (const bool[]){ (a), (b_), (c) } })
@@ -320,5 +321,30 @@ VJP(ctc_loss, "0 1 r r1 ~r1")
 {
     if (DY(0))
         DXV(0, V(_ctc_loss_backward, DYV, X, Y, *ARG(2), *ARG(3), R, vT(OUT(1)), *ARG(4), *ARG(5)));
+    return true;
+}
+
+/* ---- attention in one kernel ---- */
+VJP(flash, "0 1 2 3 4 r0 r1 ~r1")
+{
+    tp_tensor *d[4] = { NULL };
+    if (PLAIN || NEED(3)) {
+        attention_args a = attention_of(ARG(0));
+        const bool want[4] = { NEED(0), NEED(1), NEED(2), NEED(3) };
+        if (!attention_gradient(B, &a, DY(0), want, d))
+            return false;
+    } else {
+        tp_tensor *rows[2];
+        tp_val stats = vT(OUT(1));
+        if (!b_opn(B, _flash_grad_query, rows, 2, DYV, X, Y, *ARG(2), *ARG(3), *ARG(4), *ARG(5), *ARG(6),
+                   *ARG(7), stats, R))
+            return false;
+        d[0] = rows[0];
+        if ((NEED(1) || NEED(2)) && !b_opn(B, _flash_grad_key, d + 1, 2, DYV, X, Y, *ARG(2), *ARG(3), *ARG(4),
+                                           *ARG(5), *ARG(6), *ARG(7), stats, vT(rows[1])))
+            return false;
+    }
+    for (int i = 0; i < 4; i++)
+        DX(i, d[i]);
     return true;
 }

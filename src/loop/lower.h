@@ -82,7 +82,8 @@ typedef struct lowering {
     bool batched;                          /* a product of two stacks of matrices and nothing else */
     bool planes;                           /* planes are finished together rather than rows */
     uint8_t conv;                          /* a convolution of a device: conv_kind + 1 */
-    bool tiles;                            /* has emitted register tiles */
+    bool items; /* of several results, each in memory of the plan: the row by a device's own kernels */
+    bool tiles; /* has emitted register tiles */
 
     /* --- attention: what is known beyond a diagonal --- */
     const ir_node *(*same_band)(const ir_node *n,

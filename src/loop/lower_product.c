@@ -1,9 +1,12 @@
 /* lower_product.c - matrix products and convolutions whose memory the plan holds. */
 #include "loop/internal.h"
+#include "ops/ondevice.h"
 
 bool is_product(planner *pl, const ir_node *n)
 {
     const target *t = pl->c->target;
+    if (lower_row(n)->items)
+        return lower_row(n)->product(pl, n);
     return lower_row(n)->product && lower_row(n)->product(pl, n) &&
            tensor_device(ir_type(n)).kind == t->device &&
            (t->device == DEV_cpu || (lower_row(n)->conv ? t->convolve != NULL : t->product != NULL));
@@ -116,6 +119,42 @@ bool is_plain_bmm(planner *pl, const ir_node *n)
            n->arg[1].kind == VAL_node;
 }
 
+/* Heads as the kernels of a device read and write them, so far as their types tell: what does not suit is copied by the call. */
+static bool heads_fit(const tp_tensor *t)
+{
+    bool ok = t->ndim == 4 && is_half(t) && sym_known(SYM_eq, t->stride[3], 1);
+    for (int d = 0; d < 3 && ok; d++)
+        ok = sym_known(SYM_eq, sym_mod(t->stride[d], 8), 0);
+    return ok;
+}
+static bool has_item(const ir_node *n, int i)
+{
+    for (const ir_use *u = n->uses; u; u = u->next)
+        if (u->user->kind == IR_getitem && u->user->arg[1].i == i)
+            return true;
+    return false;
+}
+static bool attention_fits(planner *pl, const ir_node *n, int tensors, int results)
+{
+    const target *t = pl->c->target;
+    const tp_tensor *q = n->arg[0].kind == VAL_node ? ir_type(n->arg[0].node) : NULL;
+    if (!q || n->kind != IR_call || n->val.kind != VAL_tensors || tensor_device(q).kind != t->device ||
+        t->device == DEV_cpu || !ops_owner(tensor_device(q)) || !ops_owner(tensor_device(q))->attend)
+        return false;
+    for (const ir_use *u = n->uses; u; u = u->next)
+        if (u->user->kind != IR_getitem)
+            return false;
+    for (int i = 0; i < results; i++)
+        if (!has_item(n, i))
+            return false;
+    for (int i = 0; i < tensors; i++)
+        if (n->arg[i].kind != VAL_node || !heads_fit(ir_type(n->arg[i].node)))
+            return false;
+    return true;
+}
+static bool flash_fits(planner *pl, const ir_node *n) { return attention_fits(pl, n, 3, 1); }
+static bool flash_grad_fits(planner *pl, const ir_node *n) { return attention_fits(pl, n, 4, 2); }
+
 const lowering lower_mm = { .product = product_fits, .factor = 0 + 1, .tiles = true };
 const lowering lower_bmm = { .product = product_fits, .factor = 0 + 1, .batched = true, .tiles = true };
 const lowering lower_bmm_wide = {
@@ -125,6 +164,8 @@ const lowering lower_addmm = { .product = addmm_fits, .adds_to = addmm_onto, .fa
 const lowering lower_baddbmm = { .tiles = true };
 const lowering lower_convolution = { .product = convolution_fits, .planes = true, .tiles = true };
 const lowering lower_convolution_backward = { .tiles = true };
+const lowering lower_flash = { .product = flash_fits, .items = true };
+const lowering lower_flash_grad = { .product = flash_grad_fits, .items = true };
 const lowering lower_conv_forward = { .product = device_convolution_fits, .conv = CONV_forward + 1 };
 const lowering lower_conv_grad_input = { .product = device_convolution_fits, .conv = CONV_grad_input + 1 };
 const lowering lower_conv_grad_weight = { .product = device_convolution_fits, .conv = CONV_grad_weight + 1 };

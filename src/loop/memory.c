@@ -25,7 +25,10 @@ int slot_of(planner *pl, ir_node *n)
     switch (n->kind) {
     case IR_const: return slot_add(pl, SLOT_const, n, 0);
     case IR_getitem: {
-        int of = slot_of(pl, n->arg[0].node);
+        ir_node *call = n->arg[0].node;
+        int of = slot_of(pl, call);
+        if (pl->in[call->id].product) /* memory of its own */
+            return slot_add(pl, SLOT_buffer, n, -1);
         slot_add(pl, SLOT_extern, n, of);
         return f->slot - 1;
     }
@@ -40,7 +43,8 @@ int slot_of(planner *pl, ir_node *n)
             pl->p->slot.at[s].reuses = reuses + 1;
             return s;
         }
-        return slot_add(pl, f->library_call && !f->product ? SLOT_extern : SLOT_buffer, n, -1);
+        bool buffer = f->product && !lower_row(n)->items;
+        return slot_add(pl, f->library_call && !buffer ? SLOT_extern : SLOT_buffer, n, -1);
     }
 }
 
@@ -215,6 +219,12 @@ void life_times(planner *pl)
         else {
             p->slot.at[s->slot].first = attention_start(p, i);
             touch(pl, s->slot, i);
+            bool items = s->product && lower_row(s->node)->items;
+            for (const ir_use *u = items ? s->node->uses : NULL; u; u = u->next) {
+                int item = slot_of(pl, u->user);
+                p->slot.at[item].first = i;
+                touch(pl, item, i);
+            }
             /* a call from outside may keep what it was given */
             touching t = { pl, s->node->kind == IR_call ? i : (int)p->step.n };
             ir_each_operand(s->node, touch_operand, &t);

@@ -235,8 +235,9 @@ bool write_steps(planner *pl, const int *order)
                     row_of(g->library_call)->name);
             return fails_at(err, g->library_call);
         }
-        if (!pl->in[g->library_call->id].product)
-            write_call(pl, g, false);
+        bool own = pl->in[g->library_call->id].product;
+        if (!own || lower_row(g->library_call)->items)
+            write_call(pl, g, own);
         else if (!write_product(pl, g, written))
             return false;
     }

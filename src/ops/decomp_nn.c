@@ -1,4 +1,5 @@
 /* decomp_nn.c - composite operators of neural networks: losses, dropout, attention, shuffles, distances. */
+#include "ops/attention.h"
 #include "ops/decomp.h"
 #include "ops/provider.h"
 #include "ops/pw.h"
@@ -857,6 +858,13 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
     dtype dt = (dtype)q->dt;
     bool thin = dt == DT_f16 || dt == DT_bf16;
     symint e = q->size[q->ndim - 1];
+    if (thin && !sym_is_expr(e)) {
+        attention_args a = { .q = q, .k = k, .v = v, .mask = mask, .p = p, .causal = causal };
+        a.scale = arg[6].kind != VAL_none ? val_as_f(&arg[6]) : 1 / sqrt((double)e);
+        tp_tensor *one = attention_in_one(b, &a, gqa);
+        if (one || b->failed)
+            return RET(one);
+    }
     if (gqa && q->ndim >= 3 && k->ndim >= 3) { /* every key head serves several query heads */
         symint nq = q->size[q->ndim - 3];
         tp_tensor **kv[2] = { &k, &v };

@@ -298,10 +298,11 @@ own_result device_unique(op_call *c) /* self, sorted, inverse, counts */
     tensor_unref(flat);
     return r;
 }
+op_device_fn device_unique_consecutive_dim;      /* ondevice_rows.c */
 own_result device_unique_consecutive(op_call *c) /* self, inverse, counts, dim */
 {
     if (c->arg[3].kind != VAL_none)
-        return OWN_declined;
+        return device_unique_consecutive_dim(c);
     tp_tensor *flat = tensor_contiguous(arg_t(c, 0), c->err);
     own_result r = flat ? runs(c, flat, NULL, c->arg[1].b, c->arg[2].b) : OWN_failed;
     tensor_unref(flat);

@@ -45,12 +45,26 @@ typedef struct own_search { /* where values go between boundaries: by halves, as
     void *out;
 } own_search;
 
+typedef struct own_attention { /* [batch, heads, rows, head]; heads of k and v divide those of q */
+    const tp_tensor *q, *k, *v, *mask,
+        *state; /* mask: [batch, heads, rows of q, rows of k]; NULL: there is none */
+    double p, scale;
+    bool causal;
+    enum { OWN_attention, OWN_grad_query, OWN_grad_key } kind;
+    tp_tensor *o, *stats; /* written by the first, which may want no stats; what they are the rows say */
+    const tp_tensor *g;   /* of the others */
+    tp_tensor *dq, *rows; /* written by the second; the third reads rows, */
+    tp_tensor *dk, *dv;   /* and writes these */
+} own_attention;
+
 typedef struct own_kernels {
     own_result (*sort)(tp_device d, const own_sort *s, tp_err *err);
     int64_t (*select_room)(int64_t n);
     own_result (*select_count)(tp_device d, own_select *s, tp_err *err); /* waits for the device */
     bool (*select_write)(tp_device d, const own_select *s, tp_err *err);
     own_result (*search)(tp_device d, const own_search *s, tp_err *err);
+    own_result (*attend)(tp_device d, const own_attention *a, tp_err *err);
+    bool (*attends_in_place)(const tp_tensor *t); /* such an operand is read without a copy */
 } own_kernels;
 void ops_own_kernels(dev_kind k, const own_kernels *own); /* before the first tensor of that kind */
 

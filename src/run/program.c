@@ -1,5 +1,6 @@
 /* program.c - runs a plan: a flat list of kernels and library calls over preplanned memory. */
 #include "run/program.h"
+#include "ops/ondevice.h"
 #include "base/clock.h"
 #include "base/crumb.h"
 #include "base/pool.h"
@@ -653,10 +654,56 @@ static bool found_late(const void *data, int64_t bad, int64_t size, tp_err *err)
     return ir_err_place(err, l->node);
 }
 
+/* The slots of the results of such a step, in their order; -1: nobody wants it. */
+static void item_slots(const loop_plan *p, const ir_node *n, int slot[OP_MAX_RETURNS])
+{
+    for (int i = 0; i < OP_MAX_RETURNS; i++)
+        slot[i] = -1;
+    for (const ir_use *u = n->uses; u; u = u->next) /* item nodes alone */
+        if (u->user->arg[1].i >= 0 && u->user->arg[1].i < OP_MAX_RETURNS)
+            slot[u->user->arg[1].i] = (int)(uintptr_t)map_geti(&p->slot_of, (uintptr_t)u->user) - 1;
+}
+
+/* A row of several results by the device's own kernels, into memory of the plan. */
+static bool run_items_step(call *c, const loop_step *s, tp_err *err)
+{
+    tp_val arg[OP_MAX_PARAMS], v, got[OP_MAX_RETURNS] = { 0 };
+    tp_tensor *res[OP_MAX_RETURNS] = { NULL };
+    int slot[OP_MAX_RETURNS];
+    item_slots(c->pr->p, s->node, slot);
+    for (int i = 0; i < s->node->narg; i++)
+        if (!node_arg(c, &s->node->arg[i], &arg[i], err))
+            return false;
+    for (int i = 0; i < OP_MAX_RETURNS; i++) {
+        if (slot[i] >= 0 && !slot_get(c, slot[i], &v, err))
+            return false;
+        res[i] = slot[i] >= 0 ? v.t : NULL;
+    }
+    op_call x = { .op = (op_id)s->node->op,
+                  .variant = OPV_fn,
+                  .row = op_row_of((op_id)s->node->op),
+                  .arg = arg,
+                  .cx = c->cx,
+                  .err = err,
+                  .res = res,
+                  .on_device = true };
+    own_result r = ops_run_own(&x);
+    if (r != OWN_declined)
+        return r == OWN_done;
+    bool ok = run_row(c, s->node, got, err);
+    for (int i = 0; i < OP_MAX_RETURNS; i++) {
+        ok = ok && (!res[i] || tensor_copy(res[i], got[i].t, err));
+        val_clear(&got[i]);
+    }
+    return ok;
+}
+
 /* A product, and where `k` is given the kernel that follows, on rows as they are finished. */
 static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
 {
     const lowering *l = lower_row(s->node);
+    if (l->items)
+        return run_items_step(c, s, err);
     if (l->planes || l->conv)
         return run_convolution_step(c, s, k, err);
     int first = l->factor - 1;
@@ -911,6 +958,24 @@ static bool key_of_convolution(call *c, const loop_step *s, span_key *k, tp_err 
     return r != TARGET_failed;
 }
 
+static bool key_of_items(call *c, const loop_step *s, span_key *k, tp_err *err)
+{
+    int slot[OP_MAX_RETURNS];
+    tp_val v;
+    item_slots(c->pr->p, s->node, slot);
+    for (int i = 0; i < OP_MAX_RETURNS; i++)
+        if (slot[i] >= 0 && (!slot_get(c, slot[i], &v, err) || !key_add(c, k, &v)))
+            return false;
+    for (int i = 0; i < s->node->narg; i++) {
+        if (s->node->arg[i].kind != VAL_node || !node_arg(c, &s->node->arg[i], &v, err))
+            continue;
+        const own_kernels *own = v.kind == VAL_tensor ? ops_owner(tensor_device(v.t)) : NULL;
+        k->host |= v.kind == VAL_tensor && v.t->ndim == 4 && dtype_size((dtype)v.t->dt) == 2 &&
+                   (!own || !own->attends_in_place(v.t)); /* copied at every call */
+    }
+    return !err_is_set(err);
+}
+
 /* The addresses and numbers that the launches of a step are made of. */
 static bool key_of_step(call *c, size_t i, span_key *k, tp_err *err)
 {
@@ -932,6 +997,8 @@ static bool key_of_step(call *c, size_t i, span_key *k, tp_err *err)
         if (s->node->arg[a].kind == VAL_node && (over < 0 || a > 0) &&
             (!node_arg(c, &s->node->arg[a], &v, err) || !key_add(c, k, &v)))
             return false;
+    if (s->product && lower_row(s->node)->items)
+        return key_of_items(c, s, k, err);
     return !s->product || !lower_row(s->node)->conv || key_of_convolution(c, s, k, err);
 }
 

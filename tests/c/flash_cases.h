@@ -6,11 +6,17 @@
 
 typedef struct flash_case {
     dtype dt;
-    int d, batch, m, n, reach; /* reach 0: all */
+    int d, batch, m, n, reach; /* batch: heads of all its elements; reach 0: all */
     int gap;                   /* elements between rows that belong to somebody else */
     bool small;
     float grow; /* of q: larger scores */
     int check;  /* matrices that are compared; 0: all */
+    int heads;  /* of an element of the batch; 0: 1 */
+    int group;  /* so many share a head of k and v; 0: 1 */
+    bool mixed; /* heads lie side by side in a row, as a projection has them */
+    flash_mask mask;
+    float drops; /* the share of the probabilities that is dropped */
+    bool given;  /* the gradient is given the output */
 } flash_case;
 
 /* Runs a kernel on the buffers, which the parameters point to. False with an error. */

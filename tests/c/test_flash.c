@@ -36,6 +36,22 @@ TEST(flash_agrees)
         { DT_f16, 128, 2, 40, 129, 0, .small = true, .gap = 8, .grow = 1 },
         { DT_bf16, 128, 1, 1, 1, 0, .grow = 1 },
         { DT_bf16, 64, 5, 1, 77, 0, .small = true, .grow = 2 },
+        /* heads side by side in a row, of which several share those of k and v */
+        { DT_bf16, 64, 6, 70, 70, 1, .small = true, .grow = 1, .heads = 3, .mixed = true },
+        { DT_f16, 32, 8, 65, 90, 0, .grow = 1, .heads = 4, .group = 2, .mixed = true, .gap = 8,
+          .given = true },
+        { DT_bf16, 128, 4, 40, 40, 1, .small = true, .grow = 1, .heads = 4, .group = 4, .given = true },
+        { DT_f16, 64, 2, 130, 130, 1, .grow = 2, .given = true },
+        { DT_bf16, 16, 4, 100, 70, 0, .grow = 1, .heads = 2, .mask = FLASH_bool },
+        { DT_f16, 32, 4, 40, 70, 0, .grow = 1, .heads = 2, .mask = FLASH_bool, .given = true, .gap = 8 },
+        { DT_bf16, 64, 4, 70, 50, 0, .small = true, .grow = 1, .heads = 4, .group = 2, .mask = FLASH_add,
+          .given = true },
+        { DT_f16, 128, 2, 33, 40, 0, .grow = 1, .heads = 2, .mask = FLASH_add },
+        { DT_bf16, 64, 2, 70, 80, 1, .grow = 1, .drops = 0.25f, .given = true },
+        { DT_f16, 128, 2, 33, 70, 0, .grow = 1, .heads = 2,
+          .drops = 0.5f }, /* rows begin anywhere in a block of numbers */
+        { DT_bf16, 16, 4, 40, 36, 0, .grow = 1, .heads = 4, .group = 2, .drops = 0.1f, .mask = FLASH_add,
+          .given = true },
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         flash_check(&cases[i], interpret, NULL);
@@ -60,6 +76,7 @@ TEST(flash_infinite)
     memcpy(&bits, &one, 4);
     for (int i = 0; i < 6; i++)
         params[FLASH_row + i] = 2 * D;
+    params[FLASH_heads] = params[FLASH_group] = 1;
     params[FLASH_m] = M, params[FLASH_n] = N, params[FLASH_reach] = FLASH_ALL, params[FLASH_scale] = bits;
     ptx_buffer bufs[] = { { q, sizeof q }, { k, sizeof k }, { v, sizeof v }, { o, sizeof o } };
     flash_form f = flash_form_of(FLASH_forward, c.dt, c.d, c.small);
@@ -79,10 +96,16 @@ TEST(flash_assembles)
                 flash_form f = flash_form_of((flash_kind)kind, d % 32 ? DT_f16 : DT_bf16, d, small);
                 strbuf text = { 0 };
                 char who[64];
+                int form = d / 16 + small; /* masks and dropout take turns */
+                f.mask = (flash_mask)(form % 3), f.drops = form % 4 == 1, f.ragged = form % 8 == 1;
+                f.given = kind == FLASH_rows && d % 48;
                 snprintf(who, sizeof who, "flash kind %d, heads of %d", kind, d);
                 flash_text(&text, &f);
                 CHECK(4 * f.cols * (2 * d + 16) <= 48 << 10);
                 ptx_assemble(strbuf_str(&text), d % 64 ? "sm_80" : "sm_90", who);
+                f.mask = FLASH_free, f.drops = f.ragged = f.given = false;
+                text.n = 0;
+                flash_text(&text, &f);
                 if (d == 64 || d == 128)
                     ptx_assemble(strbuf_str(&text), "sm_80", who);
                 strbuf_free(&text);

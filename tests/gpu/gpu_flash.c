@@ -9,8 +9,8 @@ enum { MAX_BUFS = 16, TIMED = 20 };
 /* Parameters that are addresses of host buffers become those of their copies. */
 static void on_device(uint64_t *params, const ptx_buffer *bufs, void *const *dev, int n)
 {
-    static const int at[] = { FLASH_q, FLASH_k,   FLASH_v,    FLASH_g,    FLASH_x,
-                              FLASH_y, FLASH_top, FLASH_part, FLASH_stats };
+    static const int at[] = { FLASH_q,   FLASH_k,    FLASH_v,     FLASH_g,    FLASH_x,   FLASH_y,
+                              FLASH_top, FLASH_part, FLASH_stats, FLASH_bias, FLASH_seed };
     for (size_t i = 0; i < COUNT(at); i++)
         for (int b = 0; b < n; b++)
             if (params[at[i]] == (uint64_t)(uintptr_t)bufs[b].p) {
@@ -23,7 +23,7 @@ static bool take_time(const flash_case *c, const flash_form *f, cuda_function fn
                       const uint64_t *params, tp_err *err)
 {
     static const char *const names[] = { "forward", "rows", "columns" };
-    static const int products[] = { 2, 5, 4 };
+    const int products[] = { 2, f->given ? 3 : 5, 4 };
     cuda_event e[2];
     float ms = 1, best = 1e30f;
     bool ok = cuda_event_new(0, true, &e[0], err) && cuda_event_new(0, true, &e[1], err);
@@ -38,7 +38,11 @@ static bool take_time(const flash_case *c, const flash_form *f, cuda_function fn
     if (ok) {
         double flops = 2.0 * products[f->kind] * c->batch * c->m * c->n * c->d / (c->reach ? 2 : 1);
         printf("flash %-8s %4d x %d x %d, heads of %d%s: %.4f ms, %.0f TFLOP/s\n", names[f->kind], c->batch,
-               c->m, c->n, c->d, c->reach ? ", causal" : "", best, flops / best / 1e9);
+               c->m, c->n, c->d,
+               c->reach  ? ", causal"
+               : c->mask ? ", mask"
+                         : "",
+               best, flops / best / 1e9);
         cuda_event_free(0, e[0]), cuda_event_free(0, e[1]);
     }
     return ok;
@@ -89,6 +93,11 @@ void gpu_flash(bool small)
         { DT_bf16, 80, 1, 140, 150, 0, .gap = 80, .grow = 1 },
         { DT_bf16, 96, 1, 50, 100, 51, .grow = 1 },
         { DT_f16, 128, 2, 140, 129, 1, .gap = 8, .grow = 1 },
+        { DT_bf16, 64, 8, 140, 140, 1, .grow = 1, .heads = 4, .group = 2, .mixed = true, .given = true },
+        { DT_f16, 32, 4, 140, 170, 0, .grow = 1, .heads = 2, .mask = FLASH_bool, .given = true, .gap = 8 },
+        { DT_bf16, 64, 4, 170, 150, 0, .grow = 1, .heads = 4, .group = 2, .mask = FLASH_add, .given = true },
+        { DT_bf16, 64, 2, 170, 180, 1, .grow = 1, .drops = 0.25f, .given = true },
+        { DT_f16, 128, 2, 133, 170, 0, .grow = 1, .heads = 2, .drops = 0.5f, .mask = FLASH_bool },
     };
     static const flash_case models[] = {
         { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1 },
@@ -96,6 +105,11 @@ void gpu_flash(bool small)
         { DT_bf16, 128, 32, 1024, 1024, 1, .grow = 1, .check = 1 },
         { DT_bf16, 64, 64, 2048, 2048, 0, .grow = 1, .check = 1 },
         { DT_f16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1 },
+        { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1, .heads = 12, .mixed = true, .given = true },
+        { DT_bf16, 64, 64, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
+        { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
+        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true, .mask = FLASH_add },
+        { DT_bf16, 64, 64, 1024, 1024, 1, .grow = 1, .check = 1, .given = true, .drops = 0.1f },
     };
     for (size_t i = 0; i < COUNT(agree); i++)
         flash_check(&agree[i], launch, &(bool){ false });

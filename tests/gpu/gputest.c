@@ -1,5 +1,5 @@
 /* gputest.c - kernels on a GPU against vir_interp: random ones, and one of each family with times.
- *   taper_gputest [--driver LIB] [--kernels N] [--seed S] [--small]
+ *   taper_gputest [--driver LIB] [--kernels N] [--seed S] [--small] [--flash]
  * Ends with 0 where all agree, 77 where there is no GPU. */
 #include "gen_fuzz.h"
 #include "gpu_flash.h"
@@ -314,7 +314,7 @@ int main(int argc, char **argv)
 {
     int count = 400;
     uint64_t seed = 1;
-    bool small = false, ok;
+    bool small = false, flash = false, ok;
     tp_err err = { 0 };
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--driver") && i + 1 < argc)
@@ -325,8 +325,12 @@ int main(int argc, char **argv)
             seed = strtoull(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--small"))
             small = true;
+        else if (!strcmp(argv[i], "--flash")) /* attention alone */
+            flash = true, count = 0;
         else
-            return printf("usage: taper_gputest [--driver LIB] [--kernels N] [--seed S] [--small]\n"), 2;
+            return printf(
+                       "usage: taper_gputest [--driver LIB] [--kernels N] [--seed S] [--small] [--flash]\n"),
+                   2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     double t = now();
@@ -340,7 +344,7 @@ int main(int argc, char **argv)
            p->name, p->major, p->minor, p->multiprocessors, (double)p->total_memory / (1 << 30),
            cuda_driver_version() / 1000, cuda_driver_version() % 1000 / 10, now() - t);
     ok = copy_speed(small, &err);
-    for (int i = 0; i < nptx_cases && ok; i++)
+    for (int i = 0; i < nptx_cases && ok && !flash; i++)
         ok = family(&ptx_cases[i], small, &err);
     if (ok)
         gpu_flash(small);

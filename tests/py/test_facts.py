@@ -160,7 +160,8 @@ def test_recorded_facts():
 # Rows that PyTorch does not have, or that give nothing to record.
 OURS = {"_check_scalar", "as_strided_backward", "_lu_permutation", "_max_pool2d_with_offsets", "_max_pool2d_offsets_backward",
         "_fractional_places", "_philox_uniform", "_philox_normal", "_philox_int", "_check_probability", "_rng_reserve", "_bmm_wide", "_cum_extreme", "_cum_place",
-        "linear_dynamic_int8", "_conv_forward", "_conv_grad_input", "_conv_grad_weight"}
+        "linear_dynamic_int8", "_conv_forward", "_conv_grad_input", "_conv_grad_weight",
+        "_flash_attention", "_flash_grad_query", "_flash_grad_key"}
 
 
 def test_rows_have_facts():

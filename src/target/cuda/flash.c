@@ -2,8 +2,9 @@
 #include "target/cuda/flash.h"
 #include "target/cuda/driver.h"
 #include "target/cuda/flash_text.h"
+#include "target/cuda/kept.h"
+#include "ops/op.h"
 #include <math.h>
-#include <pthread.h>
 
 static int64_t launched; /* atomic */
 int64_t cuda_flashes(void) { return __atomic_load_n(&launched, __ATOMIC_RELAXED); }
@@ -15,14 +16,17 @@ typedef struct side { /* a matrix of each batch by its rows */
 
 typedef struct flash_call {
     side q, k, v, g, o, dq, dk, dv;
-    int64_t batch, m, n;
+    int64_t batch, m, n; /* batch: matrices of q */
+    int64_t groups;      /* matrices of q that share one of k */
     int d;
     dtype dt;
+    flash_mask mask;
+    bool drops, given;
 } flash_call;
 
 static int64_t rows_of(side s) { return s.t->size[s.turned ? 2 : 1]; }
 static int64_t width_of(side s) { return s.t->size[s.turned ? 1 : 2]; }
-static int64_t row_step(side s) { return s.t->stride[s.turned ? 2 : 1]; }
+static int64_t row_step(side s) { return s.t->stride[s.t->ndim - (s.turned ? 1 : 2)]; }
 
 /* Elements of a row are neighbours, and rows begin at multiples of 16 bytes, as copies to shared memory want them. */
 static bool in_rows(const flash_call *c, side s, int64_t rows)
@@ -46,7 +50,7 @@ static bool call_of(const target_attend *a, flash_call *c)
     if (a->soft.kind == ATTEND_any || a->nof != 1 + grad || a->nto != (grad ? 3 : 1))
         return false;
     const attend_of *of = &a->of[grad && a->soft.second], *other = &a->of[grad && !a->soft.second];
-    *c = (flash_call){ .q = { of->a, false }, .k = { of->b, true } };
+    *c = (flash_call){ .q = { of->a, false }, .k = { of->b, true }, .groups = 1 };
     if (of->a->ndim != 3 || of->b->ndim != 3)
         return false;
     c->batch = of->a->size[0], c->m = of->a->size[1], c->n = of->b->size[2];
@@ -92,28 +96,29 @@ int64_t cuda_flash_bytes(const target_attend *a)
     return a->soft.kind == ATTEND_gradient && call_of(a, &c) ? c.batch * c.m * 2 * (int64_t)sizeof(float) : 1;
 }
 
-/* Kernels are assembled once for a device. */
-static cuda_function kernel_of(int device, const flash_form *f, tp_err *err)
+/* Kernels are assembled once for a device, and kept on disk. A form as a number: */
+enum {
+    KIND = 0,
+    HALF = 2,
+    SIZE = 3,
+    SMALL = 6,
+    MASK = 7,
+    DROPS = 9,
+    RAGGED = 10,
+    GIVEN = 11
+}; /* first bits */
+static flash_form form_of(uint32_t n)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static cuda_function made[CUDA_MAX_DEVICES][FLASH_KINDS][2][FLASH_MOST / 16][2];
-    cuda_function *at = &made[device][f->kind][f->dt == DT_f16][f->d / 16 - 1][flash_block_rows(f) > 64];
-    pthread_mutex_lock(&lock);
-    cuda_function fn = *at;
-    if (!fn) {
-        strbuf b = { 0 };
-        cuda_cubin bin = { 0 };
-        cuda_module m;
-        flash_text(&b, f);
-        const char *text = strbuf_str(&b);
-        if (cuda_assemble(device, &text, 1, &bin, err) && cuda_load(device, bin.p, &m, err) &&
-            cuda_find(device, m, "flash", &fn, err))
-            *at = fn;
-        free(bin.p);
-        strbuf_free(&b);
-    }
-    pthread_mutex_unlock(&lock);
-    return fn;
+    flash_form f = flash_form_of((flash_kind)(n >> KIND & 3), n >> HALF & 1 ? DT_f16 : DT_bf16,
+                                 16 * (int)((n >> SIZE & 7) + 1), n >> SMALL & 1);
+    f.mask = (flash_mask)(n >> MASK & 3);
+    f.drops = n >> DROPS & 1, f.ragged = n >> RAGGED & 1, f.given = n >> GIVEN & 1;
+    return f;
+}
+static void write_form(strbuf *out, uint32_t n)
+{
+    flash_form f = form_of(n);
+    flash_text(out, &f);
 }
 
 static void set_matrix(uint64_t *v, int which, side s)
@@ -123,53 +128,195 @@ static void set_matrix(uint64_t *v, int which, side s)
     v[FLASH_q + which] = (uint64_t)(uintptr_t)tensor_data(s.t);
     v[FLASH_batch + which] = (uint64_t)(s.t->stride[0] * 2);
     v[FLASH_row + which] = (uint64_t)(row_step(s) * 2);
+    if (s.t->ndim == 4)
+        v[FLASH_head + which] = (uint64_t)(s.t->stride[1] * 2);
 }
 
 static bool run(const flash_call *c, flash_kind kind, uint64_t *v, int device, tp_err *err)
 {
     const cuda_props *p = cuda_props_of(device, err);
-    int64_t rows = kind == FLASH_columns ? c->n : c->m;
+    int64_t rows = kind == FLASH_columns ? c->n : c->m,
+            batch = kind == FLASH_columns ? c->batch / c->groups : c->batch;
     if (!p)
         return false;
     /* larger blocks read less, but only where there are enough of them for all processors */
-    bool small = rows <= 64 || c->batch * ((rows + 127) / 128) < p->multiprocessors;
-    flash_form f = flash_form_of(kind, c->dt, c->d, small);
+    bool small = rows <= 64 || batch * ((rows + 127) / 128) < p->multiprocessors;
+    uint32_t n = (uint32_t)kind << KIND | (c->dt == DT_f16 ? 1u : 0) << HALF |
+                 (uint32_t)(c->d / 16 - 1) << SIZE | (small && kind != FLASH_columns ? 1u : 0) << SMALL |
+                 (uint32_t)c->mask << MASK | (c->drops ? 1u : 0) << DROPS |
+                 (c->drops && c->n % 4 ? 1u : 0) << RAGGED |
+                 (c->given && kind == FLASH_rows ? 1u : 0) << GIVEN;
+    cuda_kept kept = { "flash", write_form, n };
+    flash_form f = form_of(n);
     int per = flash_block_rows(&f);
-    cuda_function fn = kernel_of(device, &f, err);
+    cuda_function fn;
     v[FLASH_blocks] = (uint64_t)((rows + per - 1) / per);
-    return fn && cuda_launch(device, fn, c->batch * (int64_t)v[FLASH_blocks], 32 * f.warps, v, FLASH_PARAMS,
-                             cuda_current_queue(device), err);
+    return cuda_kept_get(device, &kept, 1, &fn, err) &&
+           cuda_launch(device, fn, batch * (int64_t)v[FLASH_blocks], 32 * f.warps, v, FLASH_PARAMS,
+                       cuda_current_queue(device), err);
+}
+
+static uint64_t float_bits(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static void set_call(const flash_call *c, uint64_t *v)
+{
+    __atomic_fetch_add(&launched, 1, __ATOMIC_RELAXED);
+    set_matrix(v, FLASH_q, c->q);
+    set_matrix(v, FLASH_k, c->k);
+    set_matrix(v, FLASH_v, c->v);
+    set_matrix(v, FLASH_g, c->g);
+    v[FLASH_m] = (uint64_t)c->m, v[FLASH_n] = (uint64_t)c->n;
+}
+static bool run_forward(const flash_call *c, uint64_t *v, int device, tp_err *err)
+{
+    set_matrix(v, FLASH_x, c->o);
+    return run(c, FLASH_forward, v, device, err);
+}
+static bool run_rows(const flash_call *c, uint64_t *v, int device, tp_err *err)
+{
+    set_matrix(v, FLASH_x, c->dq);
+    set_matrix(v, FLASH_y, c->o);
+    return run(c, FLASH_rows, v, device, err);
+}
+static bool run_columns(const flash_call *c, uint64_t *v, int device, tp_err *err)
+{
+    set_matrix(v, FLASH_x, c->dk);
+    set_matrix(v, FLASH_y, c->dv);
+    return run(c, FLASH_columns, v, device, err);
 }
 
 bool cuda_flash(const target_attend *a, tp_err *err)
 {
     flash_call c;
     uint64_t v[FLASH_PARAMS] = { 0 };
-    float scale = (float)a->soft.scale;
-    uint32_t bits;
     if (!call_of(a, &c))
         return err_set(err, ERR_internal, "attention that is not for one kernel");
     int device = tensor_device(c.q.t).index;
-    device = device >= 0 ? device : cuda_current_device();
-    memcpy(&bits, &scale, sizeof bits);
-    set_matrix(v, FLASH_q, c.q);
-    set_matrix(v, FLASH_k, c.k);
-    set_matrix(v, FLASH_v, c.v);
-    set_matrix(v, FLASH_g, c.g);
-    v[FLASH_m] = (uint64_t)c.m, v[FLASH_n] = (uint64_t)c.n;
     v[FLASH_reach] = a->reach ? (uint64_t)a->reach : FLASH_ALL;
-    v[FLASH_scale] = bits;
+    v[FLASH_scale] = float_bits(a->soft.scale);
+    v[FLASH_heads] = v[FLASH_group] = 1;
     v[FLASH_top] = (uint64_t)(uintptr_t)a->soft.top, v[FLASH_part] = (uint64_t)(uintptr_t)a->soft.part;
     v[FLASH_stats] = (uint64_t)(uintptr_t)a->scratch;
-    __atomic_fetch_add(&launched, 1, __ATOMIC_RELAXED);
-    if (a->soft.kind == ATTEND_softmax) {
-        set_matrix(v, FLASH_x, c.o);
-        return run(&c, FLASH_forward, v, device, err);
+    device = device >= 0 ? device : cuda_current_device();
+    set_call(&c, v);
+    return a->soft.kind == ATTEND_softmax ? run_forward(&c, v, device, err)
+                                          : run_rows(&c, v, device, err) && run_columns(&c, v, device, err);
+}
+
+/* --- rows of the table -------------------------------------------------------------------------------- */
+bool cuda_attends(dtype dt, int64_t head, tp_device d)
+{
+    const char *s = getenv("TAPER_CUDA_FLASH");
+    return (!s || strcmp(s, "0")) && (dt == DT_f16 || dt == DT_bf16) && head % 16 == 0 &&
+           head >= FLASH_LEAST && head <= FLASH_MOST;
+}
+
+/* Elements of a row are neighbours, and rows begin at multiples of 16 bytes. */
+bool cuda_attends_in_place(const tp_tensor *t)
+{
+    bool ok = (t->size[3] == 1 || t->stride[3] == 1) && (uintptr_t)tensor_data(t) % 16 == 0;
+    for (int d = 0; d < 3; d++)
+        ok = ok && (t->size[d] == 1 || t->stride[d] % 8 == 0);
+    return ok;
+}
+
+typedef struct packing {          /* copies of tensors that do not lie as the kernels want them */
+    tp_tensor *made[8], *home[8]; /* home: copied back there in the end; NULL: an operand */
+    int n;
+} packing;
+
+static side packed_side(packing *p, const tp_tensor *t, bool result, tp_err *err)
+{
+    if (!t || cuda_attends_in_place(t))
+        return (side){ t, false };
+    tp_tensor *x = tensor_new_strided((dtype)t->dt, t->ndim, t->size, NULL, tensor_device(t), err);
+    if (x && !result && !tensor_copy(x, (tp_tensor *)t, err)) {
+        tensor_unref(x);
+        x = NULL;
     }
-    set_matrix(v, FLASH_x, c.dq);
-    if (!run(&c, FLASH_rows, v, device, err))
-        return false;
-    set_matrix(v, FLASH_x, c.dk);
-    set_matrix(v, FLASH_y, c.dv);
-    return run(&c, FLASH_columns, v, device, err);
+    if (x) {
+        p->made[p->n] = x;
+        p->home[p->n++] = result ? (tp_tensor *)t : NULL;
+    }
+    return (side){ x, false };
+}
+
+static bool packing_end(packing *p, bool ok, tp_err *err)
+{
+    for (int i = 0; i < p->n; i++) {
+        ok = ok && (!p->home[i] || tensor_copy(p->home[i], p->made[i], err));
+        tensor_unref(p->made[i]);
+    }
+    return ok;
+}
+
+own_result cuda_attend_row(tp_device d, const own_attention *a, tp_err *err)
+{
+    const tp_tensor *q = a->q, *k = a->k;
+    flash_call c = { .batch = q->size[0] * q->size[1],
+                     .m = q->size[2],
+                     .n = k->size[2],
+                     .d = (int)q->size[3],
+                     .dt = (dtype)q->dt,
+                     .groups = q->size[1] / MAX(k->size[1], 1),
+                     .mask = !a->mask                 ? FLASH_free
+                             : a->mask->dt == DT_bool ? FLASH_bool
+                                                      : FLASH_add,
+                     .drops = a->state != NULL,
+                     .given = a->kind == OWN_grad_query };
+    if (!cuda_attends(c.dt, q->size[3], d) || !(a->scale > 0) || !isfinite(a->scale) || c.batch <= 0 ||
+        c.m <= 0 || c.n <= 0 || c.m >= FLASH_ALL / 2 || c.n >= FLASH_ALL / 2 || !(a->p >= 0 && a->p < 1))
+        return OWN_declined;
+    packing p = { 0 };
+    struct {
+        side *s;
+        const tp_tensor *t;
+        bool result;
+    } all[] = { { &c.q, q, false },
+                { &c.k, k, false },
+                { &c.v, a->v, false },
+                { &c.g, a->g, false },
+                { &c.o, a->o, a->kind == OWN_attention },
+                { &c.dq, a->dq, true },
+                { &c.dk, a->dk, true },
+                { &c.dv, a->dv, true } };
+    bool ok = true;
+    for (size_t i = 0; i < COUNT(all) && ok; i++) {
+        *all[i].s = packed_side(&p, all[i].t, all[i].result, err);
+        ok = !all[i].t || all[i].s->t;
+    }
+    uint64_t v[FLASH_PARAMS] = { 0 };
+    int device = tensor_device(q).index;
+    device = device >= 0 ? device : cuda_current_device();
+    v[FLASH_reach] = a->causal ? 1 : FLASH_ALL;
+    v[FLASH_scale] = float_bits(a->scale);
+    v[FLASH_heads] = (uint64_t)q->size[1], v[FLASH_group] = (uint64_t)c.groups;
+    if (a->stats) {
+        v[FLASH_top] = (uint64_t)(uintptr_t)tensor_data(a->stats);
+        v[FLASH_part] = v[FLASH_top] + (uint64_t)(c.batch * c.m) * sizeof(float);
+    }
+    v[FLASH_stats] = a->rows ? (uint64_t)(uintptr_t)tensor_data(a->rows) : 0;
+    if (a->mask) {
+        uint64_t es = dtype_size((dtype)a->mask->dt);
+        v[FLASH_bias] = (uint64_t)(uintptr_t)tensor_data(a->mask);
+        for (int i = 0; i < 4; i++)
+            v[FLASH_bias_batch + i] = (uint64_t)a->mask->stride[i] * es;
+    }
+    if (a->state) {
+        v[FLASH_seed] = (uint64_t)(uintptr_t)tensor_data(a->state);
+        v[FLASH_keep] = float_bits(1 - a->p), v[FLASH_more] = float_bits(1 / (1 - a->p));
+    }
+    if (ok) {
+        set_call(&c, v);
+        ok = a->kind == OWN_attention    ? run_forward(&c, v, device, err)
+             : a->kind == OWN_grad_query ? run_rows(&c, v, device, err)
+                                         : run_columns(&c, v, device, err);
+    }
+    return packing_end(&p, ok, err) ? OWN_done : OWN_failed;
 }

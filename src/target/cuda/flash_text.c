@@ -17,6 +17,7 @@ typedef struct text {
     int pitch, tile;  /* bytes of a row in shared memory, of a streamed tile */
     int nb;           /* fragments read so far: each has registers of its own */
     int loop;         /* number of the loop, for labels */
+    bool exact;       /* scores are scaled before the mask is added: numbers as large as a float may be */
 } text;
 
 /* One instruction. */
@@ -56,12 +57,26 @@ static void write_head(text *t)
     P(t,
       ".reg .b32 tid, lane, warp, g, t2, block, batch, own0, wrow, limit, meets, reach, col, next, end, "
       "into, "
-      "into_sum, nl, nl_sum, tl, tl_sum, left, size, r<12>, row<%d>, lo<%d>, hi<%d>",
+      "into_sum, nl, nl_sum, tl, tl_sum, left, size, qhead, khead, heads, group, r<12>, row<%d>, lo<%d>, "
+      "hi<%d>",
       rows, rows, rows);
     P(t, ".reg .b64 q<12>, xp, yp, xstep, ystep, xtile, ytile, xa, ya, stat, at<%d>", rows);
     P(t, ".reg .b32 a<%d>, c<%d>, pa<%d>, pb<%d>, b<%d>", own, own, probs, probs, 8 * t->nt * t->nd + 16);
     P(t, ".reg .f32 z, ninf, by, scale, f<8>, top<%d>, sum<%d>, base<%d>, x<%d>, y<%d>, s<%d>, e<%d>", rows,
       rows, rows, acc, acc, sc, sc);
+    if (f->mask) {
+        P(t, ".reg .b64 mstep, ma, mrow<%d>", rows);
+        P(t, ".reg .b32 m<%d>", 2 * t->nt);
+        P(t, ".reg .b16 mh");
+    }
+    if (f->drops) {
+        P(t, ".reg .b64 first, idx, blk, lines, line<%d>", rows);
+        P(t, ".reg .b32 ka<10>, kb<10>, v<4>, w<4>, u<4>, kept<%d>, mine", rows);
+        P(t, ".reg .pred odd, even, high, low");
+        P(t, ".reg .f32 keep, more");
+    }
+    if (f->given)
+        P(t, ".reg .b16 oh0, oh1");
 }
 
 /* reg = the address of row `row` (a register of 32 bits) of a matrix in the block's batch. */
@@ -72,8 +87,20 @@ static void row_address(text *t, const char *reg, int which, const char *row)
     P(t, "ld.param.u64 q2, [arg%d]", FLASH_row + which);
     P(t, "cvt.s64.s32 q3, batch");
     P(t, "mad.lo.s64 q0, q3, q1, q0");
+    bool of_keys = which == FLASH_k || which == FLASH_v ||
+                   (t->f.kind == FLASH_columns && (which == FLASH_x || which == FLASH_y));
+    P(t, "ld.param.u64 q1, [arg%d]", FLASH_head + which);
+    P(t, "cvt.s64.s32 q3, %s", of_keys ? "khead" : "qhead");
+    P(t, "mad.lo.s64 q0, q3, q1, q0");
     P(t, "cvt.s64.s32 q3, %s", row);
     P(t, "mad.lo.s64 %s, q3, q2, q0", reg);
+}
+
+/* reg = which of all matrices of q the block has. */
+static void matrix_number(text *t, const char *reg)
+{
+    P(t, "mad.lo.u32 r11, batch, heads, qhead");
+    P(t, "cvt.u64.u32 %s, r11", reg);
 }
 
 static void ld_int(text *t, const char *reg, int param)
@@ -98,6 +125,20 @@ static void write_place(text *t)
     P(t, "div.u32 batch, block, r0");
     P(t, "mul.lo.u32 r1, batch, r0");
     P(t, "sub.u32 r1, block, r1");
+    ld_int(t, "heads",
+           FLASH_heads); /* the number of a matrix is that of its element of the batch and of its head */
+    ld_int(t, "group", FLASH_group);
+    P(t, "div.u32 r2, heads, group");
+    P(t, "mov.u32 khead, batch");
+    P(t, "div.u32 batch, khead, %s", across ? "r2" : "heads");
+    P(t, "mul.lo.u32 r3, batch, %s", across ? "r2" : "heads");
+    P(t, "sub.u32 khead, khead, r3");
+    if (across)
+        P(t, "mul.lo.u32 qhead, khead, group"); /* the first of them */
+    else {
+        P(t, "mov.u32 qhead, khead");
+        P(t, "div.u32 khead, qhead, group");
+    }
     if (!across) { /* the last rows meet most columns: they go first */
         P(t, "sub.u32 r1, r0, r1");
         P(t, "sub.u32 r1, r1, 1");
@@ -110,7 +151,10 @@ static void write_place(text *t)
     ld_int(t, "reach", FLASH_reach);
     ld_int(t, "r0", FLASH_scale);
     P(t, "mov.b32 scale, r0");
-    P(t, "mul.rn.f32 by, scale, " LOG2E);
+    if (t->exact)
+        P(t, "mov.f32 by, " LOG2E);
+    else
+        P(t, "mul.rn.f32 by, scale, " LOG2E);
     P(t, "mov.f32 z, 0f00000000");
     P(t, "mov.f32 ninf, " NINF);
     for (int r = 0; r < 2 * f->tiles; r++) {
@@ -415,7 +459,7 @@ static void number_address(text *t, int r, int param, int size, const char *inde
 {
     P(t, "ld.param.u64 q0, [arg%d]", param);
     P(t, "ld.param.u64 q1, [arg%d]", FLASH_m);
-    P(t, "cvt.s64.s32 q2, batch");
+    matrix_number(t, "q2");
     P(t, "cvt.s64.s32 q3, %s", index);
     P(t, "mad.lo.s64 q2, q2, q1, q3");
     P(t, "mad.lo.s64 at%d, q2, %d, q0", r, size);
@@ -425,6 +469,258 @@ static void clear(text *t, const char *reg, int n)
 {
     for (int i = 0; i < n; i++)
         P(t, "mov.f32 %s%d, z", reg, i);
+}
+
+/* --- masks ---------------------------------------------------------------------------------------- */
+/* mrow<r> = the mask at the lane's first column of row r, mstep = bytes from one column to the next. Rows beyond the last are the last. */
+static void bias_start(text *t)
+{
+    bool across = t->f.kind == FLASH_columns;
+    if (!t->f.mask)
+        return;
+    P(t, "ld.param.u64 q0, [arg%d]", FLASH_bias);
+    for (int i = 0; i < 2; i++) {
+        P(t, "ld.param.u64 q1, [arg%d]", i ? FLASH_bias_head : FLASH_bias_batch);
+        P(t, "cvt.s64.s32 q2, %s", i ? "qhead" : "batch");
+        P(t, "mad.lo.s64 q0, q2, q1, q0");
+    }
+    P(t, "ld.param.u64 q1, [arg%d]", across ? FLASH_bias_col : FLASH_bias_row);
+    P(t, "ld.param.u64 mstep, [arg%d]", across ? FLASH_bias_row : FLASH_bias_col);
+    P(t, "cvt.s64.s32 q2, t2");
+    P(t, "mad.lo.s64 q0, q2, mstep, q0");
+    P(t, "sub.s32 r0, limit, 1");
+    for (int r = 0; r < 2 * t->f.tiles; r++) {
+        P(t, "min.s32 r1, row%d, r0", r);
+        P(t, "cvt.s64.s32 q2, r1");
+        P(t, "mad.lo.s64 mrow%d, q2, q1, q0", r);
+    }
+}
+
+/* f0 = the mask's number in m<e>. */
+static void widen_mask(text *t, int e)
+{
+    if (t->f.dt == DT_bf16) {
+        P(t, "shl.b32 r2, m%d, 16", e);
+        P(t, "mov.b32 f0, r2");
+    } else {
+        P(t, "cvt.u16.u32 mh, m%d", e);
+        P(t, "cvt.f32.f16 f0, mh");
+    }
+}
+
+static void bias_tile(text *t)
+{
+    if (!t->f.mask)
+        return;
+    P(t, "sub.s32 r1, meets, col");
+    P(t, "sub.s32 r1, r1, t2");
+    P(t, "cvt.s64.s32 q1, col");
+    for (int r = 0; r < 2 * t->f.tiles; r++) {
+        P(t, "mad.lo.s64 ma, q1, mstep, mrow%d", r);
+        for (int e = 0; e < 2 * t->nt; e++) {
+            P(t, "setp.gt.s32 p3, r1, %d", column(e));
+            P(t, "mad.lo.s64 q0, mstep, %d, ma", column(e));
+            P(t, "mov.b32 m%d, 0", e);
+            P(t, "@p3 ld.global.nc.u%d m%d, [q0]", t->f.mask == FLASH_bool ? 8 : 16, e);
+        }
+        for (int e = 0; e < 2 * t->nt; e++) {
+            int s = score(t, r, e);
+            if (t->f.mask == FLASH_bool) {
+                P(t, "setp.ne.s32 p3, m%d, 0", e);
+                P(t, "selp.f32 s%d, s%d, ninf, p3", s, s);
+            } else {
+                widen_mask(t, e);
+                P(t, "fma.rn.f32 s%d, s%d, scale, f0", s, s);
+            }
+        }
+    }
+}
+
+/* --- dropout -------------------------------------------------------------------------------------- */
+static void drop_start(text *t) /* the keys of all rounds, which are those of the block */
+{
+    if (!t->f.drops)
+        return;
+    P(t, "ld.param.u64 q0, [arg%d]", FLASH_seed);
+    P(t, "ld.global.nc.u64 q1, [q0]");
+    P(t, "ld.global.nc.u64 first, [q0+8]");
+    P(t, "cvt.u32.u64 ka0, q1");
+    P(t, "shr.u64 q1, q1, 32");
+    P(t, "cvt.u32.u64 kb0, q1");
+    for (int i = 1; i < 10; i++) {
+        P(t, "add.s32 ka%d, ka%d, 0x9E3779B9", i, i - 1);
+        P(t, "add.s32 kb%d, kb%d, 0xBB67AE85", i, i - 1);
+    }
+    ld_int(t, "r0", FLASH_keep);
+    P(t, "mov.b32 keep, r0");
+    ld_int(t, "r0", FLASH_more);
+    P(t, "mov.b32 more, r0");
+    /* of the lanes that share blocks, which one it is: two neighbours, or of columns four rows */
+    if (t->f.kind == FLASH_columns)
+        P(t, "and.b32 mine, g, 3");
+    else
+        P(t, "and.b32 mine, lane, 1");
+    P(t, "and.b32 r0, mine, 1");
+    P(t, "setp.ne.s32 odd, r0, 0");
+    P(t, "setp.eq.s32 even, r0, 0");
+    P(t, "and.b32 r0, mine, 2");
+    P(t, "setp.ne.s32 high, r0, 0");
+    P(t, "setp.eq.s32 low, r0, 0");
+}
+
+/* line<r> = the number of row r's element at the lane's first column, among those of all probabilities; lines = from one column to the
+ * next. */
+static void drop_lines(text *t)
+{
+    bool across = t->f.kind == FLASH_columns;
+    if (!t->f.drops)
+        return;
+    P(t, "ld.param.u64 q0, [arg%d]", FLASH_m);
+    P(t, "ld.param.u64 q1, [arg%d]", FLASH_n);
+    if (across)
+        P(t, "mov.b64 lines, q1");
+    else
+        P(t, "mov.b64 lines, 1");
+    for (int r = 0; r < 2 * t->f.tiles; r++) {
+        char row[16];
+        snprintf(row, sizeof row, "row%d", r);
+        matrix_number(t, "q2");
+        P(t, "cvt.s64.s32 q3, %s", across ? "t2" : row);
+        P(t, "mad.lo.s64 q2, q2, q0, q3");
+        P(t, "cvt.s64.s32 q3, %s", across ? row : "t2");
+        P(t, "mad.lo.s64 line%d, q2, q1, q3", r);
+    }
+}
+
+/* v0 to v3 = the block that element idx is in: Philox 4x32, ten rounds. */
+static void draw_block(text *t)
+{
+    P(t, "shr.u64 blk, idx, 2");
+    P(t, "add.s64 blk, blk, first");
+    P(t, "cvt.u32.u64 v0, blk");
+    P(t, "shr.u64 blk, blk, 32");
+    P(t, "cvt.u32.u64 v1, blk");
+    P(t, "mov.b32 v2, 0");
+    P(t, "mov.b32 v3, 0");
+    for (int i = 0; i < 10; i++) {
+        P(t, "mul.hi.u32 u0, v0, 0xD2511F53");
+        P(t, "mul.lo.u32 u1, v0, 0xD2511F53");
+        P(t, "mul.hi.u32 u2, v2, 0xCD9E8D57");
+        P(t, "mul.lo.u32 u3, v2, 0xCD9E8D57");
+        P(t, "xor.b32 v0, u2, v1");
+        P(t, "xor.b32 v0, v0, ka%d", i);
+        P(t, "xor.b32 v2, u0, v3");
+        P(t, "xor.b32 v2, v2, kb%d", i);
+        P(t, "mov.b32 v1, u3");
+        P(t, "mov.b32 v3, u1");
+    }
+}
+
+/* to = the word of v that the last two bits of a register say, by predicates of those. */
+static void pick(text *t, const char *to, const char *from, const char *low, const char *high)
+{
+    P(t, "selp.b32 u0, %s1, %s0, %s", from, from, low);
+    P(t, "selp.b32 u1, %s3, %s2, %s", from, from, low);
+    P(t, "selp.b32 %s, u1, u0, %s", to, high);
+}
+
+/* Does the element whose word is in a register stay? Bit e of kept<r>. */
+static void note(text *t, const char *word, int r, int e)
+{
+    P(t, "shr.u32 r0, %s, 8", word);
+    P(t, "cvt.rn.f32.u32 f0, r0");
+    P(t, "mul.rn.f32 f0, f0, 0f33800000");
+    P(t, "setp.lt.f32 p3, f0, keep");
+    P(t, "selp.b32 r0, %d, 0, p3", 1 << e);
+    P(t, "or.b32 kept%d, kept%d, r0", r, r);
+}
+
+/* q4 = the number of row r's element at the tile's first column. */
+static void draw_ragged(text *t, int r)
+{
+    for (int e = 0; e < 2 * t->nt; e++) {
+        P(t, "mad.lo.s64 idx, lines, %d, q4", column(e));
+        draw_block(t);
+        P(t, "cvt.u32.u64 r0, idx");
+        P(t, "and.b32 r1, r0, 1");
+        P(t, "setp.ne.s32 p3, r1, 0");
+        P(t, "and.b32 r1, r0, 2");
+        P(t, "setp.ne.s32 p5, r1, 0");
+        pick(t, "w0", "v", "p3", "p5");
+        note(t, "w0", r, e);
+    }
+}
+
+/* Two neighbouring lanes have the halves of a block in each of two tiles: each makes one block. */
+static void draw_pairs(text *t, int r)
+{
+    P(t, "mul.lo.u32 r1, mine, 8");
+    P(t, "cvt.u64.u32 q5, r1");
+    P(t, "add.s64 q4, q4, q5");
+    for (int e = 0; e < 2 * t->nt; e += 4) {
+        P(t, "add.s64 idx, q4, %d", column(e));
+        draw_block(t);
+        for (int i = 0; i < 2; i++) {
+            P(t, "selp.b32 u%d, v%d, v%d, odd", i, i, i + 2); /* what the other one has of mine */
+            P(t, "selp.b32 w%d, v%d, v%d, odd", i, i + 2, i); /* what I have of mine */
+            P(t, "shfl.sync.bfly.b32 u%d, u%d, 1, 31, 0xffffffff", i, i);
+        }
+        for (int i = 0; i < 2; i++) {
+            P(t, "selp.b32 w2, u%d, w%d, odd", i, i);
+            P(t, "selp.b32 w3, w%d, u%d, odd", i, i);
+            note(t, "w2", r, e + i);
+            note(t, "w3", r, e + 2 + i);
+        }
+    }
+}
+
+/* Four lanes, whose rows are neighbours, have one word each of a block in each of four columns: each makes one block. */
+static void draw_fours(text *t, int r)
+{
+    P(t, "and.b32 r1, mine, 2");
+    P(t, "mul.lo.u32 r1, r1, 4");
+    P(t, "and.b32 r2, mine, 1");
+    P(t, "add.s32 r1, r1, r2");
+    P(t, "cvt.u64.u32 q5, r1");
+    P(t, "mad.lo.s64 q4, lines, q5, q4");
+    for (int e = 0; e < 2 * t->nt; e += 4) {
+        P(t, "mad.lo.s64 idx, lines, %d, q4", column(e));
+        draw_block(t);
+        pick(t, "w0", "v", "odd", "high");
+        for (int d = 1; d < 4; d++) { /* the word of the lane whose number is mine xor d */
+            pick(t, "u2", "v", d & 1 ? "even" : "odd", d & 2 ? "low" : "high");
+            P(t, "shfl.sync.bfly.b32 w%d, u2, %d, 31, 0xffffffff", d, 4 * d);
+        }
+        for (int i = 0; i < 4; i++) { /* w<d> is of column mine xor d */
+            pick(t, "u2", "w", i & 1 ? "even" : "odd", i & 2 ? "low" : "high");
+            note(t, "u2", r, e + i);
+        }
+    }
+}
+
+/* kept<r> = which of the tile's elements in row r stay, a bit each. */
+static void draw_tile(text *t)
+{
+    if (!t->f.drops)
+        return;
+    for (int r = 0; r < 2 * t->f.tiles; r++) {
+        P(t, "mov.b32 kept%d, 0", r);
+        P(t, "cvt.s64.s32 q4, col");
+        P(t, "mad.lo.s64 q4, q4, lines, line%d", r);
+        (t->f.ragged ? draw_ragged : t->f.kind == FLASH_columns ? draw_fours : draw_pairs)(t, r);
+    }
+}
+
+/* reg = 0 where element e of row r is dropped; else times `more` where that is asked for. */
+static void drop(text *t, const char *reg, int s, int r, int e, bool more)
+{
+    if (!t->f.drops)
+        return;
+    P(t, "and.b32 r0, kept%d, %d", r, 1 << e);
+    P(t, "setp.ne.s32 p3, r0, 0");
+    if (more)
+        P(t, "mul.rn.f32 %s%d, %s%d, more", reg, s, reg, s);
+    P(t, "selp.f32 %s%d, %s%d, z, p3", reg, s, reg, s);
 }
 
 /* --- forward -------------------------------------------------------------------------------------- */
@@ -440,17 +736,29 @@ static void softmax_tile(text *t)
             P(t, "max.f32 f1, f1, f0");
         }
         P(t, "max.f32 f1, f1, top%d", r);
-        P(t, "mul.rn.f32 f2, f1, by");
+        if (t->exact)
+            P(t, "mov.f32 f2, f1");
+        else
+            P(t, "mul.rn.f32 f2, f1, by");
         P(t, "setp.eq.f32 p3, f1, ninf"); /* -inf alone so far: -inf less -inf would be NaN */
         P(t, "selp.f32 f2, z, f2, p3");
-        P(t, "neg.f32 f2, f2");
-        P(t, "fma.rn.f32 f3, top%d, by, f2", r);
+        if (t->exact) { /* differences first: products of large numbers would be infinite */
+            P(t, "sub.rn.f32 f3, top%d, f2", r);
+            P(t, "mul.rn.f32 f3, f3, by");
+        } else {
+            P(t, "neg.f32 f2, f2");
+            P(t, "fma.rn.f32 f3, top%d, by, f2", r);
+        }
         P(t, "ex2.approx.ftz.f32 f3, f3");
         P(t, "mov.f32 top%d, f1", r);
         P(t, "mul.rn.f32 sum%d, sum%d, f3", r, r);
         for (int e = 0; e < 2 * t->nt; e++) {
             int s = score(t, r, e);
-            P(t, "fma.rn.f32 s%d, s%d, by, f2", s, s);
+            if (t->exact) {
+                P(t, "sub.rn.f32 s%d, s%d, f2", s, s);
+                P(t, "mul.rn.f32 s%d, s%d, by", s, s);
+            } else
+                P(t, "fma.rn.f32 s%d, s%d, by, f2", s, s);
             P(t, "ex2.approx.ftz.f32 s%d, s%d", s, s);
             P(t, "add.rn.f32 sum%d, sum%d, s%d", r, r, s);
         }
@@ -470,18 +778,33 @@ static void write_forward(text *t)
     clear(t, "sum", rows);
     for (int r = 0; r < rows; r++)
         P(t, "mov.f32 top%d, ninf", r);
+    bias_start(t);
+    drop_start(t);
+    drop_lines(t);
     loop_begin(t, FLASH_k, FLASH_v);
     scores(t, "s", "a", false);
+    bias_tile(t);
     mask(t);
     softmax_tile(t);
+    draw_tile(t);
+    for (int r = 0; r < rows; r++)
+        for (int e = 0; e < 2 * t->nt; e++)
+            drop(t, "s", score(t, r, e), r, e, false);
     pack(t, "pa", "s");
     weigh(t, "x", "pa", true);
     loop_end(t);
     for (int r = 0; r < rows; r++) {
         over_lanes(t, "add.rn.f32", "sum", r);
         P(t, "rcp.rn.f32 sum%d, sum%d", r, r);
+        if (t->f.mask) { /* a row that meets nothing is zeros, and so are its gradients */
+            P(t, "setp.eq.f32 p3, top%d, ninf", r);
+            P(t, "selp.f32 sum%d, z, sum%d, p3", r, r);
+            P(t, "selp.f32 top%d, z, top%d, p3", r, r);
+        }
+        if (t->f.drops)
+            P(t, "mul.rn.f32 base%d, sum%d, more", r, r);
     }
-    store(t, "x", FLASH_x, "sum");
+    store(t, "x", FLASH_x, t->f.drops ? "base" : "sum");
     P(t, "setp.eq.u32 p1, t2, 0"); /* one lane of a row writes its numbers */
     P(t, "@!p1 bra DONE");
     for (int i = 0; i < 2; i++) {
@@ -490,7 +813,7 @@ static void write_forward(text *t)
         P(t, "@p2 bra UNWANTED%d", i);
         for (int r = 0; r < rows; r++) {
             number_address(t, r, i ? FLASH_part : FLASH_top, 4, "row0");
-            if (!i)
+            if (!i && !t->exact)
                 P(t, "mul.rn.f32 top%d, top%d, scale", r, r);
             P(t, "setp.lt.s32 p0, row%d, limit", r);
             P(t, "@p0 st.global.f32 [at%d+%d], %s%d", r, 32 * r, i ? "sum" : "top", r);
@@ -501,7 +824,7 @@ static void write_forward(text *t)
 }
 
 /* --- gradients ------------------------------------------------------------------------------------ */
-/* base: p = 2^(by * score + base). */
+/* base: p = 2^(by * score + base). Exact: p = 2^(by * (score - top)) * base. */
 static void load_rows(text *t)
 {
     for (int r = 0; r < 2 * t->f.tiles; r++) {
@@ -511,6 +834,11 @@ static void load_rows(text *t)
         P(t, "ld.global.f32 f0, [at%d]", r);
         number_address(t, r, FLASH_part, 4, "r0");
         P(t, "ld.global.f32 f1, [at%d]", r);
+        if (t->exact) {
+            P(t, "mov.f32 top%d, f0", r);
+            P(t, "mov.f32 base%d, f1", r);
+            continue;
+        }
         P(t, "lg2.approx.ftz.f32 f1, f1");
         P(t, "neg.f32 f1, f1");
         P(t, "fma.rn.f32 base%d, f0, " LOG2E ", f1", r);
@@ -518,10 +846,59 @@ static void load_rows(text *t)
     }
 }
 
-static void probability(text *t, int s, const char *base, int r)
+static void probability(text *t, int s, const char *base, int base_at, const char *top, int top_at)
 {
-    P(t, "fma.rn.f32 s%d, s%d, by, %s%d", s, s, base, r);
-    P(t, "ex2.approx.ftz.f32 s%d, s%d", s, s);
+    if (t->exact) {
+        P(t, "sub.rn.f32 s%d, s%d, %s%d", s, s, top, top_at);
+        P(t, "mul.rn.f32 s%d, s%d, by", s, s);
+        P(t, "ex2.approx.ftz.f32 s%d, s%d", s, s);
+        P(t, "mul.rn.f32 s%d, s%d, %s%d", s, s, base, base_at);
+    } else {
+        P(t, "fma.rn.f32 s%d, s%d, by, %s%d", s, s, base, base_at);
+        P(t, "ex2.approx.ftz.f32 s%d, s%d", s, s);
+    }
+}
+
+/* f0, f1 = the two numbers in a register. */
+static void unpack(text *t, const char *reg)
+{
+    if (t->f.dt == DT_bf16) {
+        P(t, "shl.b32 r2, %s, 16", reg);
+        P(t, "mov.b32 f0, r2");
+        P(t, "and.b32 r2, %s, 0xffff0000", reg);
+        P(t, "mov.b32 f1, r2");
+    } else {
+        P(t, "cvt.u16.u32 oh0, %s", reg);
+        P(t, "shr.u32 r2, %s, 16", reg);
+        P(t, "cvt.u16.u32 oh1, r2");
+        P(t, "cvt.f32.f16 f0, oh0");
+        P(t, "cvt.f32.f16 f1, oh1");
+    }
+}
+
+/* sum<r> = what the lane has of the sum of g o. */
+static void delta_of(text *t)
+{
+    int ks = t->f.d / 16;
+    for (int r = 0; r < 2 * t->f.tiles; r++) {
+        P(t, "sub.s32 r0, limit, 1");
+        P(t, "min.s32 r0, row%d, r0", r);
+        row_address(t, "q4", FLASH_y, "r0");
+        P(t, "mul.wide.u32 q5, t2, 2");
+        P(t, "add.s64 q4, q4, q5");
+        for (int k = 0; k < ks; k++)
+            for (int h = 0; h < 2; h++) {
+                char g[16];
+                snprintf(g, sizeof g, "c%d", ((r / 2) * ks + k) * 4 + r % 2 + 2 * h);
+                P(t, "ld.global.nc.b32 r1, [q4+%d]", k * 32 + h * 16);
+                unpack(t, "r1");
+                P(t, "mov.f32 f2, f0");
+                P(t, "mov.f32 f3, f1");
+                unpack(t, g);
+                P(t, "fma.rn.f32 sum%d, f0, f2, sum%d", r, r);
+                P(t, "fma.rn.f32 sum%d, f1, f3, sum%d", r, r);
+            }
+    }
 }
 
 static void write_rows(text *t)
@@ -532,17 +909,28 @@ static void write_rows(text *t)
     load_rows(t);
     clear(t, "sum", rows);
     clear(t, "x", 4 * t->f.tiles * t->nd);
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass)
+    bias_start(t);
+    drop_start(t);
+    drop_lines(t);
+    if (t->f.given) {
+        delta_of(t);
+        for (int r = 0; r < rows; r++)
+            over_lanes(t, "add.rn.f32", "sum", r);
+    }
+    for (int pass = t->f.given; pass < 2; pass++) {
+        if (pass && !t->f.given)
             P(t, "bar.sync 0"); /* all have read the last tile of the first pass */
         loop_begin(t, FLASH_k, FLASH_v);
         scores(t, "s", "a", false);
         scores(t, "e", "c", true);
+        bias_tile(t);
         mask(t);
+        draw_tile(t);
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < 2 * t->nt; i++) {
                 int s = score(t, r, i);
-                probability(t, s, "base", r);
+                probability(t, s, "base", r, "top", r);
+                drop(t, "e", s, r, i, true);
                 if (!pass) {
                     P(t, "fma.rn.f32 sum%d, s%d, e%d, sum%d", r, s, s, r);
                     continue;
@@ -577,13 +965,23 @@ static void write_columns(text *t)
     load_own(t, "c", FLASH_v);
     clear(t, "x", 4 * t->f.tiles * t->nd);
     clear(t, "y", 4 * t->f.tiles * t->nd);
+    drop_start(t);
+    LABEL(t, "HEAD:\n"); /* of q, one after the other */
     P(t, "mov.b32 r0, 0");
     number_address(t, 0, FLASH_stats, 8, "r0");
     P(t, "mov.b64 stat, at0");
+    if (t->exact) {
+        number_address(t, 0, FLASH_top, 4, "r0");
+        number_address(t, 1, FLASH_part, 4, "r0");
+    }
+    bias_start(t);
+    drop_lines(t);
     loop_begin(t, FLASH_q, FLASH_g);
     scores(t, "s", "a", false);
     scores(t, "e", "c", true);
+    bias_tile(t);
     mask(t);
+    draw_tile(t);
     P(t, "add.s32 r1, col, t2");
     P(t, "sub.s32 r2, meets, 1");
     for (int i = 0; i < 2 * t->nt; i++) {
@@ -592,12 +990,21 @@ static void write_columns(text *t)
         P(t, "mul.wide.u32 q0, r3, 8");
         P(t, "add.s64 q0, q0, stat");
         P(t, "ld.global.v2.f32 {f4, f5}, [q0]");
+        if (t->exact) {
+            P(t, "mul.wide.u32 q0, r3, 4");
+            P(t, "add.s64 q1, q0, at0");
+            P(t, "add.s64 q0, q0, at1");
+            P(t, "ld.global.f32 f6, [q1]");
+            P(t, "ld.global.f32 f4, [q0]");
+        }
         for (int r = 0; r < rows; r++) {
             int s = score(t, r, i);
-            probability(t, s, "f", 4);
+            probability(t, s, "f", 4, "f", 6);
+            drop(t, "e", s, r, i, true);
             P(t, "sub.rn.f32 e%d, e%d, f5", s, s);
             P(t, "mul.rn.f32 e%d, e%d, s%d", s, s, s);
             P(t, "mul.rn.f32 e%d, e%d, scale", s, s);
+            drop(t, "s", s, r, i, true);
         }
     }
     pack(t, "pa", "s");
@@ -605,6 +1012,13 @@ static void write_columns(text *t)
     pack(t, "pb", "e");
     weigh(t, "x", "pb", false);
     loop_end(t);
+    P(t, "sub.s32 group, group, 1");
+    P(t, "setp.le.s32 p1, group, 0");
+    P(t, "@p1 bra ALL");
+    P(t, "add.s32 qhead, qhead, 1");
+    P(t, "bar.sync 0"); /* all have read the last tile of this head */
+    P(t, "bra HEAD");
+    LABEL(t, "ALL:\n");
     store(t, "x", FLASH_x, NULL);
     store(t, "y", FLASH_y, NULL);
 }
@@ -614,6 +1028,7 @@ void flash_text(strbuf *out, const flash_form *f)
     static void (*const body[FLASH_KINDS])(text *) = { write_forward, write_rows, write_columns };
     text t = { .b = out,
                .f = *f,
+               .exact = f->mask == FLASH_add,
                .half = f->dt == DT_f16 ? "f16" : "bf16",
                .nd = f->d / 8,
                .nt = f->cols / 8,

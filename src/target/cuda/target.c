@@ -1,10 +1,12 @@
 /* target.c - CUDA as a value of struct target. Kernels of one call are assembled on threads, several to a module. */
 #include "target/cuda/cuda.h"
 #include "base/pool.h"
+#include "ops/attention.h"
 #include "target/cuda/attend.h"
 #include "target/cuda/check.h"
 #include "target/cuda/conv.h"
 #include "target/cuda/driver.h"
+#include "target/cuda/flash.h"
 #include "target/cuda/image.h"
 #include "target/cuda/order.h"
 #include "target/cuda/product.h"
@@ -250,8 +252,9 @@ static target_code *load(const target *t, const char *name, const void *p, size_
 static void key(const target *t, strbuf *out)
 {
     const cuda_props *p = cuda_props_of(-1, NULL);
-    strbuf_addf(out, "driver=%d\ncapability=%d.%d\nformat=%d\ncudnn=%lld\n", cuda_driver_version(),
-                p ? p->major : 0, p ? p->minor : 0, FORMAT, (long long)cuda_cudnn_version());
+    strbuf_addf(out, "driver=%d\ncapability=%d.%d\nformat=%d\ncudnn=%lld\nflash=%d\n", cuda_driver_version(),
+                p ? p->major : 0, p ? p->minor : 0, FORMAT, (long long)cuda_cudnn_version(),
+                cuda_attends(DT_bf16, 64, (tp_device){ DEV_cuda, -1 }));
 }
 
 static bool list(const target *t, const vir *k, strbuf *out, tp_err *err)
@@ -314,13 +317,16 @@ static const own_kernels own = { .sort = cuda_sort,
                                  .select_room = cuda_select_room,
                                  .select_count = cuda_select_count,
                                  .select_write = cuda_select_write,
-                                 .search = cuda_search };
+                                 .search = cuda_search,
+                                 .attend = cuda_attend_row,
+                                 .attends_in_place = cuda_attends_in_place };
 
 __attribute__((constructor)) static void offer(void)
 {
     ops_own_kernels(DEV_cuda, &own);
     device_register(DEV_cuda, &cuda_device_ops);
     conv_on_device(DEV_cuda, cuda_convolves);
+    attention_on_device(DEV_cuda, cuda_attends);
     cuda_at_sync(cuda_late);
 }
 
