@@ -98,9 +98,9 @@ static int assumptions(const ir_graph *g)
 /* ---- tiers: where code takes long to make, the first calls run one operator at a time (run/step.c) ---- */
 static bool tiers_wanted(const tp_comp *c, const ir_graph *g)
 {
-    static const env_var debugging[] = { ENV_debug,    ENV_repro_after, ENV_bisect_backend, ENV_crumbs,
-                                         ENV_validate, ENV_shadow,      ENV_regions,        ENV_audit,
-                                         ENV_inject,   ENV_check_cache };
+    static const env_var debugging[] = { ENV_debug,    ENV_repro_after, ENV_bisect_backend,
+                                         ENV_crumbs,   ENV_validate,    ENV_shadow,
+                                         ENV_regions,  ENV_audit,       ENV_check_cache };
     const char *tiers = env_get(ENV_tiers);
     run_options o = options_of(c->opt);
     const target *t = options_target(&o, (dev_kind)ir_graph_device(g).kind, NULL);
