@@ -203,7 +203,7 @@ def main():
     flop = 2 * m * k * words
     case(a, "product: logits 4096x768x50257", lambda h, v: F.linear(h, v), lambda: [h, v], flop=flop)
     case(a, "product: logits, aligned 50264", lambda h, v: F.linear(h, v), lambda: [h, randn((words + 7) // 8 * 8, k, by=0.03)], modes=("eager",), flop=flop)
-    case(a, "product: loss of logits", lambda h, v: F.cross_entropy(F.linear(h, v).float(), taper.arange(m, device="cuda")), lambda: [h, v])
+    case(a, "product: loss of logits", lambda h, v: F.cross_entropy(F.linear(h, v).float(), taper.arange(m, device=h.device)), lambda: [h, v])
     flop = 2 * m * n * k
     p, q, r, s = randn(m, k), randn(n, k, by=0.05), randn(n), randn(m, n)
     case(a, "product: linear", lambda p, q: F.linear(p, q), lambda: [p, q], flop=flop)
