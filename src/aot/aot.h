@@ -99,8 +99,9 @@ bool aot_writes_shared(const ir_graph *g);
 bool *aot_written_inputs(const ir_graph *g); /* by input, freed by the caller; NULL: none is written */
 bool *aot_writes_through(const ir_graph *g); /* the same of writes by this name of the memory; never NULL */
 
-/* decompose.c: every row that has a decomposition is replaced by it, asking decide() for each node. New graph. */
-ir_graph *aot_decompose(tp_comp *c, ir_graph *g);
+/* decompose.c: every row that has a decomposition is replaced by it, asking decide() for each node, but for rows of which `whole` says yes
+ * (NULL: none). New graph. */
+ir_graph *aot_decompose(tp_comp *c, ir_graph *g, bool (*whole)(op_id op));
 bool aot_is_core(op_id op); /* stays as it is */
 
 /* offsets.c: pooling keeps offsets in its windows for backward instead of indices. */

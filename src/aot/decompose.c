@@ -27,7 +27,8 @@ typedef struct dec {
     ir_rec rec;
     op_ctx cx;
     aot_replay r;
-    bool keep; /* the row at hand stays although it has a decomposition */
+    bool keep;               /* the row at hand stays although it has a decomposition */
+    bool (*whole)(op_id op); /* rows that stay for now; NULL: none */
 } dec;
 
 static const ir_node *marked(const ir_node *n) /* n, or which of its results says what it stands for */
@@ -61,7 +62,7 @@ static bool dec_call(void *data, op_ctx *cx, op_id op, op_variant v, const tp_va
 {
     dec *d = data;
     const op_row *row = op_row_of(op);
-    if (v != OPV_fn || stays(op, arg) || d->keep) {
+    if (v != OPV_fn || stays(op, arg) || d->keep || (d->whole && d->whole(op))) {
         d->keep = false;
         return ir_record(cx, &d->rec, op, v, arg, out, err);
     }
@@ -121,7 +122,7 @@ static bool replay_call(aot_replay *r, ir_node *n, const tp_val *arg, tp_val *ou
 {
     dec *d = r->data;
     int since = d->rec.g->next_id;
-    bool whole = stays((op_id)n->op, arg);
+    bool whole = stays((op_id)n->op, arg) || (d->whole && d->whole((op_id)n->op));
     d->keep = !whole && !decide(d->c, DECIDE_decomp, n);
     bool ok = ir_call(&d->cx, (op_id)n->op, (op_variant)n->variant, arg, out, err);
     d->keep = false;
@@ -134,11 +135,15 @@ static bool replay_call(aot_replay *r, ir_node *n, const tp_val *arg, tp_val *ou
 
 static ir_node *replay_of(aot_replay *r, tp_tensor *x, tp_err *err) { return ir_node_of(r->rec, x); }
 
-static ir_graph *replay_graph(aot_replay *r, ir_graph *g) { return aot_decompose(((dec *)r->data)->c, g); }
-
-ir_graph *aot_decompose(tp_comp *c, ir_graph *g)
+static ir_graph *replay_graph(aot_replay *r, ir_graph *g)
 {
-    dec d = { .c = c };
+    const dec *d = r->data;
+    return aot_decompose(d->c, g, d->whole);
+}
+
+ir_graph *aot_decompose(tp_comp *c, ir_graph *g, bool (*whole)(op_id op))
+{
+    dec d = { .c = c, .whole = whole };
     d.cx = *(c->cx ? c->cx : op_ctx_cur());
     d.cx.grad_mode = false;
     d.cx.inference_mode = false;

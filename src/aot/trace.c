@@ -1001,6 +1001,34 @@ static bool check_cut(aot_unit *u, int nfw, tp_err *err)
     return ir_verify(u->fw, err) && ir_verify(u->bw, err);
 }
 
+static bool replace(ir_graph **g, ir_graph *by)
+{
+    if (by) {
+        ir_graph_free(*g);
+        *g = by;
+    }
+    return by != NULL;
+}
+
+static bool any_waits(const ir_graph *g, bool (*waits)(op_id op))
+{
+    IR_EACH (n, g)
+        if (n->kind == IR_call && waits((op_id)n->op) &&
+            strcmp(op_row_of((op_id)n->op)->decomp_name, "none") != 0)
+            return true;
+    return g->subs.n > 0;
+}
+
+static bool decompose(tp_comp *c, ir_graph **g)
+{
+    if (!c->joined)
+        return replace(g, aot_decompose(c, *g, NULL));
+    if (!replace(g, aot_decompose(c, *g, c->joins_whole)) || !pass_run_named(c, *g, clean_passes))
+        return false;
+    replace(g, c->joined(c, *g));
+    return !any_waits(*g, c->joins_whole) || replace(g, aot_decompose(c, *g, NULL));
+}
+
 aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool grad_mode, uint32_t flags,
                     const aot_cut *cut)
 {
@@ -1051,11 +1079,8 @@ aot_unit *aot_trace(tp_comp *c, const ir_graph *g, const bool *needs_grad, bool 
         goto done;
     if (flags & AOT_decompose) {
         crumb_drop("autograd stage", "decompositions");
-        ir_graph *d = aot_decompose(c, t.g);
-        if (!d)
+        if (!decompose(c, &t.g))
             goto done;
-        ir_graph_free(t.g);
-        t.g = d;
         if (!pass_run_named(c, t.g, clean_passes) ||
             ((flags & (AOT_min_cut | AOT_draw_calls)) == AOT_min_cut && !aot_draws(c, t.g)))
             goto done;

@@ -16,6 +16,7 @@ typedef struct planted {
 static VEC(planted) list;
 static char *spec_now;
 int fault_state = -1;
+static _Thread_local bool paused;
 
 static const char *const names[] = {
 #define FAULT(name, what) #name,
@@ -124,13 +125,20 @@ const char *fault_spec(void)
     return spec_now;
 }
 
+bool fault_pause(bool on)
+{
+    bool was = paused;
+    paused = on;
+    return was;
+}
+
 fault_kind fault_ask(const char *stage, const char *op) { return fault_ask_sized(stage, op, false); }
 
 fault_kind fault_ask_sized(const char *stage, const char *op, bool dynamic)
 {
     if (fault_state < 0)
         read_env();
-    for (size_t i = 0; fault_state && i < list.n; i++)
+    for (size_t i = 0; fault_state && !paused && i < list.n; i++)
         if (!strcmp(list.at[i].op, op)) {
             list.at[i].met = true;
             if (strcmp(list.at[i].stage, stage) || (list.at[i].dynamic && !dynamic))
@@ -145,7 +153,7 @@ bool fault_later(const char *op)
 {
     if (fault_state < 0)
         read_env();
-    for (size_t i = 0; fault_state && i < list.n; i++)
+    for (size_t i = 0; fault_state && !paused && i < list.n; i++)
         if (!strcmp(list.at[i].op, op) && strcmp(list.at[i].stage, "capture") &&
             strcmp(list.at[i].stage, "aot"))
             return list.at[i].met = true;

@@ -31,4 +31,7 @@ bool fault_strike(fault_kind k, const char *op, tp_err *err);
 bool fault_coin(void);                         /* true now and then: FAULT_flaky */
 bool fault_set(const char *spec, tp_err *err); /* instead of the environment; NULL or "": off */
 const char *fault_spec(void);                  /* what is planted, or NULL */
+/* Does this thread meet no faults from now on? What eager calls compile on a device stands for the device's own kernels: faults are
+ * planted in the compiler of graphs. Returns what it was. */
+bool fault_pause(bool on);
 #endif

@@ -3,6 +3,8 @@
 #include "base/envvars.h"
 #include "compile/cache/graph_cache.h"
 #include "compile/eager.h"
+#include "compile/inductor.h"
+#include "compile/layout.h"
 #include "compile/options.h"
 #include "events/metrics.h"
 #include "run/step.h"
@@ -98,9 +100,9 @@ static int assumptions(const ir_graph *g)
 /* ---- tiers: where code takes long to make, the first calls run one operator at a time (run/step.c) ---- */
 static bool tiers_wanted(const tp_comp *c, const ir_graph *g)
 {
-    static const env_var debugging[] = { ENV_debug,    ENV_repro_after, ENV_bisect_backend, ENV_crumbs,
-                                         ENV_validate, ENV_shadow,      ENV_regions,        ENV_audit,
-                                         ENV_inject,   ENV_check_cache };
+    static const env_var debugging[] = { ENV_debug,   ENV_repro_after, ENV_bisect_backend,
+                                         ENV_crumbs,  ENV_validate,    ENV_shadow,
+                                         ENV_regions, ENV_audit,       ENV_check_cache };
     const char *tiers = env_get(ENV_tiers);
     run_options o = options_of(c->opt);
     const target *t = options_target(&o, (dev_kind)ir_graph_device(g).kind, NULL);
@@ -124,6 +126,27 @@ static void see_joint(tp_comp *c, ir_graph *joint)
     if (!c->later && ev_log_on(EVC_inductor, EV_INFO))
         ev_log(EVC_inductor, EV_INFO, NULL, "%s: its first call waits for compiled code: %s", joint->name,
                why.msg);
+}
+
+/* Are images turned? On other devices the joint graph is decomposed in one go. */
+static bool turns_images(const tp_comp *c, const aot_program *p, const ir_graph *g)
+{
+    run_options o = options_of(c->opt);
+    const target *t = p->b->inner && p->b->inner == backend_inductor.inner
+                          ? options_target(&o, (dev_kind)ir_graph_device(g).kind, NULL)
+                          : NULL;
+    return t && t->caps.images_last;
+}
+
+/* Images are turned before forward and backward are cut apart: what is kept for backward is kept as convolutions like it. */
+static ir_graph *turn_joint(tp_comp *c, const ir_graph *joint)
+{
+    run_options o = options_of(c->opt);
+    tp_comp mine = *c;
+    mine.target = options_target(&o, (dev_kind)ir_graph_device(joint).kind, NULL);
+    target_caps caps = options_caps(&o, mine.target);
+    mine.caps = &caps;
+    return layout_choose(&mine, joint);
 }
 
 /* Code could not be finished: once more, and the error is that of a compile. */
@@ -171,6 +194,9 @@ static bool compile_forward(aot_program *p, step_variant *v, tp_comp *c, const b
         if (c->stored)
             return err_set(c->err, ERR_notimpl, "the disk cache does not have it");
         c->traced = tiers_wanted(c, g) ? see_joint : NULL;
+        bool turns = turns_images(c, p, g);
+        c->joined = turns ? turn_joint : NULL;
+        c->joins_whole = turns ? layout_waits : NULL;
         ev_span s = ev_span_begin(EVS_aot);
         v->u = aot_trace(c, g, needs, v->grad, flags_of(p), p->b->cut);
         ev_span_end(&s);

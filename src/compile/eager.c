@@ -1,6 +1,7 @@
 /* eager.c - an operator on device tensors is a graph of one node: compiled as any other, kept by the types of its arguments.
  * What has no kernel is computed on the host, between copies, and said once for each operator. */
 #include "compile/eager.h"
+#include "base/fault.h"
 #include "base/map.h"
 #include "compile/backend.h"
 #include "compile/eager_sizes.h"
@@ -769,7 +770,7 @@ static bool on_host(op_call *c, const char *why)
     return run_hosted(c);
 }
 
-static bool eager(op_call *c)
+static bool run_eager(op_call *c)
 {
     bool ok = true;
     bool nothing = c->nout > 0;
@@ -830,6 +831,13 @@ static bool eager(op_call *c)
     return ok;
 }
 
+static bool eager(op_call *c)
+{
+    bool was = fault_pause(true), ok = run_eager(c);
+    fault_pause(was);
+    return ok;
+}
+
 /* --- may a graph run so at once? ---------------------------------------------------------------------------------- */
 /* The program of a call on fakes, compiled in no case. */
 static bool has_program(op_call *c)
@@ -840,13 +848,14 @@ static bool has_program(op_call *c)
     sizes s;
     tp_device dev = writes_self(c) ? tensor_device(c->arg[0].t) : c->out[0].dev;
     tp_val *arg = mem_zalloc(sizeof *arg * (size_t)MAX(c->row->schema.nparam, 1));
-    bool yes = false;
+    bool yes = false, was = fault_pause(true);
     if (key_of(c, dev, arg, &key, &head, &o)) {
         sizes_of(&s, o.t.at, (int)o.t.n, arg, c->row->schema.nparam);
         pthread_mutex_lock(&lock);
         yes = entry_at(c, arg, &key, head, &o, &s, true) != NULL;
         pthread_mutex_unlock(&lock);
     }
+    fault_pause(was);
     operands_free(&o);
     strbuf_free(&key);
     free(arg);

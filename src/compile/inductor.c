@@ -156,6 +156,10 @@ static run_program *compile_once(tp_comp *c, const ir_graph *g)
     ev_span_end(&span);
     if (!p)
         return NULL;
+    run_options o = options_of(c->opt);
+    for (size_t i = 0; i < p->step.n && c->caps->asynchronous && o.v[OPT_max_autotune]; i++)
+        if (p->step.at[i].product)
+            p->step.at[i].form = 1; /* measured when it first runs */
     code_log_graph(p->g);
     code_log_program(p); /* before there is machine code to run: what kills the process can be read */
     const target_code **made = mem_zalloc(sizeof *made * MAX(p->step.n, (size_t)1));
@@ -189,8 +193,9 @@ run_program *inductor_compile(tp_comp *c, const ir_graph *g)
         !caps.asynchronous; /* the tuner makes its inputs, compares results and takes times on the host */
     if (o.v[OPT_max_autotune] && !measures && ev_log_on(EVC_inductor, EV_INFO))
         ev_log(EVC_inductor, EV_INFO, NULL,
-               "max_autotune measures nothing on device '%s': %s is compiled as usual", device_name(device),
-               g->name);
+               "max_autotune on device '%s' measures the library's algorithms for each product of %s when it "
+               "first runs",
+               device_name(device), g->name);
     return o.v[OPT_max_autotune] && measures ? tune_compile(compile_once, &mine, g) : compile_once(&mine, g);
 }
 

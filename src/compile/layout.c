@@ -6,8 +6,9 @@
 typedef struct turning {
     ir_graph *g;
     memfmt to;
-    map was;  /* node that was made anew -> its type before, counted */
-    map back; /* such a node -> it in the layout it had */
+    map was;   /* node that was made anew -> its type before, counted */
+    map back;  /* such a node -> it in the layout it had */
+    map forth; /* a node that was not made anew -> its copy in the layout wanted */
     int turned;
     double moved; /* elements that copies move, of which the size is known */
     tp_err *err;
@@ -22,7 +23,18 @@ static const uint8_t layouts[OP_COUNT] = {
 
 int layout_images(const ir_node *n) { return n->kind == IR_call && layouts[n->op] ? layouts[n->op] - 1 : 0; }
 
+bool layout_waits(op_id op) { return layouts[op] == 1; }
+
 static bool hands_on(const ir_node *n) { return layouts[n->op] || lower_of((op_id)n->op) != NULL; }
+
+/* Is it computed from no tensor? A copy of it moves nothing. */
+static bool is_made_up(const ir_node *x)
+{
+    bool any = x->kind != IR_call;
+    for (int i = 0; i < x->narg && !any; i++)
+        any = x->arg[i].kind == VAL_node || x->arg[i].kind == VAL_nodes;
+    return !any;
+}
 
 static ir_node *converted(turning *t, ir_node *x, memfmt f, ir_node *before)
 {
@@ -31,7 +43,7 @@ static ir_node *converted(turning *t, ir_node *x, memfmt f, ir_node *before)
     if (c) {
         ir_insert_before(t->g, before, c);
         c->loc = before->loc;
-        t->moved += sym_is_expr(ir_type(c)->numel) ? 0 : (double)ir_type(c)->numel;
+        t->moved += sym_is_expr(ir_type(c)->numel) || is_made_up(x) ? 0 : (double)ir_type(c)->numel;
     }
     return c;
 }
@@ -98,6 +110,19 @@ static bool put_all_back(turning *t, ir_node *n)
     return true;
 }
 
+/* x in the layout wanted, for `before` and what comes later. */
+static ir_node *put_forth(turning *t, ir_node *x, ir_node *before)
+{
+    ir_node *c = map_geti(&t->forth, (uintptr_t)x);
+    if (!c && (c = converted(t, x, t->to, before))) {
+        map_puti(&t->was, (uintptr_t)c, tensor_ref(ir_type(x)));
+        map_puti(&t->forth, (uintptr_t)x, c);
+        map_puti(&t->back, (uintptr_t)c, x);
+        t->turned++;
+    }
+    return c;
+}
+
 /* The images a convolution reads, in the layout wanted. */
 static bool turn_images(turning *t, ir_node *n)
 {
@@ -109,12 +134,31 @@ static bool turn_images(turning *t, ir_node *n)
         ir_node *a = n->arg[i].node;
         if (tensor_is_contiguous_as(ir_type(a), t->to))
             continue;
-        ir_node *c = converted(t, a, t->to, n);
+        ir_node *c = put_forth(t, a, n);
         if (!c)
             return false;
         ir_set_arg(n, i, (tp_val){ .kind = VAL_node, .node = c });
-        map_puti(&t->was, (uintptr_t)c, tensor_ref(ir_type(a)));
-        t->turned++;
+    }
+    return true;
+}
+
+/* An image that an element-wise operator reads beside one of the layout wanted: the result would lie as the first of them does, and
+ * its rows would be read across the other's. */
+static bool turn_companions(turning *t, ir_node *n)
+{
+    const tp_tensor *r = ir_type(n);
+    if (!r || r->ndim != 4 || !lower_of((op_id)n->op))
+        return true;
+    for (int i = 0; i < n->narg; i++) {
+        ir_node *a = n->arg[i].kind == VAL_node ? n->arg[i].node : NULL;
+        const tp_tensor *x = a ? ir_type(a) : NULL;
+        if (!x || is_new(t, a) || x->ndim != 4 || memcmp(x->size, r->size, sizeof *x->size * 4) ||
+            !tensor_is_contiguous(x) || tensor_is_contiguous_as(x, t->to))
+            continue;
+        ir_node *c = put_forth(t, a, n);
+        if (!c)
+            return false;
+        ir_set_arg(n, i, (tp_val){ .kind = VAL_node, .node = c });
     }
     return true;
 }
@@ -147,6 +191,8 @@ static bool turn_node(turning *t, ir_node *n)
         return put_all_back(t, n);
     if (!touched(t, n))
         return true;
+    if (!turn_companions(t, n))
+        return false;
     tp_val *arg = ARENA_ARR(&t->g->mem, tp_val, MAX(n->narg, 1));
     memcpy(arg, n->arg, sizeof *arg * (size_t)n->narg);
     ir_node *m = ir_build(t->g, (op_id)n->op, (op_variant)n->variant, arg, n->narg, t->err);
@@ -164,6 +210,7 @@ static void was_free(turning *t)
     }
     map_free(&t->was);
     map_free(&t->back);
+    map_free(&t->forth);
 }
 
 static ir_graph *turn(const ir_graph *g, memfmt to, double *moved, tp_err *err)

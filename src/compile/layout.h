@@ -11,4 +11,6 @@ ir_graph *layout_turn(const ir_graph *g, memfmt to, tp_err *err);
 ir_graph *layout_choose(tp_comp *c, const ir_graph *g);
 /* Of a convolution or its gradient: how many of its first arguments are images; 0: n is neither. */
 int layout_images(const ir_node *n);
+/* Its decomposition depends on the layout of its images: it waits until that is chosen. */
+bool layout_waits(op_id op);
 #endif

@@ -38,6 +38,9 @@ typedef struct tp_comp {
     bool stored; /* the disk cache has it, or it is not compiled */
     /* Is shown the joint graph of operators as they were called; NULL: nobody looks. */
     void (*traced)(struct tp_comp *c, ir_graph *joint);
+    /* Is given the joint graph of core operators: another one that takes its place, with the same inputs and results, or NULL. */
+    ir_graph *(*joined)(struct tp_comp *c, const ir_graph *joint);
+    bool (*joins_whole)(op_id op); /* rows that are decomposed behind it alone */
     /* The debugger (debug/wrap.h) compiles graphs after the autograd stage by b in its own way; NULL: it does not. */
     struct run_program *(*watch)(struct tp_comp *c, const struct backend *b, const ir_graph *g,
                                  const char *what);

@@ -326,6 +326,9 @@ bool same_rows(const walk *w, const ir_node *product, const ir_node *to);
 bool refuses_tiles(planner *pl, const ir_node *n);
 void write_call(planner *pl, const group *g, bool own);
 bool write_missing(planner *pl, group_list *missing, uint64_t *written); /* frees the list */
+void align_rows(planner *pl); /* products whose rows the target wants aligned */
+void find_activations(
+    planner *pl); /* kernels that are no more than an activation of the product before them */
 bool write_steps(planner *pl, const int *order);
 
 /* --- attention.c ---------------------------------------------------------------- */

@@ -73,6 +73,8 @@ typedef struct loop_step {
     int64_t
         reach; /* attention: row r of a matrix needs the first r + reach of what lies between the products; 0: all */
     loop_soft soft; /* attention: what its kernel is */
+    uint8_t act,
+        acted; /* extern: a product, the product_act that the next step is, and which of its buffers it writes */
 } loop_step;
 
 typedef struct loop_decision {

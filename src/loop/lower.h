@@ -63,6 +63,7 @@ typedef struct lowering {
     uint8_t cond, yes, no;
     bool wants_low;                   /* shorter where its operand is known not to be positive */
     bool (*is_low)(const ir_node *n); /* it is known not to be */
+    uint8_t (*act)(const ir_node *n); /* the product_act that it is; NULL: none */
 
     /* --- loops of its own --- */
     bool (*loops)(planner *pl, ir_node *n); /* a reduction, a running result, a scatter: notes which */

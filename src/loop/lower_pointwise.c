@@ -313,7 +313,8 @@ LOWER(addcdiv)
     return FL ? vir_add(K, X, is_one(ARG(3)) ? vir_div(K, Y, Z) : vir_mul(K, arg_num(l, 3), vir_div(K, Y, Z)))
               : 0;
 }
-LOWER(relu) { return T == VT_mask ? 0 : vir_select(K, vir_le(K, X, C(0)), C(0), X); }
+static uint8_t act_relu(const ir_node *n) { return ACT_relu; }
+LOWER(relu, .act = act_relu) { return T == VT_mask ? 0 : vir_select(K, vir_le(K, X, C(0)), C(0), X); }
 LOWER(leaky_relu) { return vir_select(K, vir_gt(K, X, C(0)), X, vir_mul(K, X, arg_num(l, 1))); }
 LOWER(threshold) { return vir_select(K, vir_le(K, X, arg_num(l, 1)), arg_num(l, 2), X); }
 LOWER(threshold_backward) { return vir_select(K, vir_le(K, Y, arg_num(l, 2)), C(0), X); }
@@ -326,7 +327,8 @@ LOWER(silu_backward)
     return vir_mul(K, vir_mul(K, X, s), vir_add(K, C(1), vir_mul(K, Y, vir_sub(K, C(1), s))));
 }
 static bool is_tanh(const tp_val *a) { return a->kind == VAL_str && !strcmp(a->s, "tanh"); }
-LOWER(gelu)
+static uint8_t act_gelu(const ir_node *n) { return is_tanh(&n->arg[1]) ? ACT_gelu_tanh : ACT_none; }
+LOWER(gelu, .act = act_gelu)
 {
     if (is_tanh(ARG(1))) {
         vir_ref x3 = vir_mul(K, vir_mul(K, X, X), X);

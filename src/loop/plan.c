@@ -85,6 +85,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     ev_metrics_part(EVP_post_passes, clock_ns() - t0);
     if (!loop_rewrite(&pl, REWRITE_extreme, REWRITE_COUNT))
         goto done;
+    align_rows(&pl);
     ir_renumber(p->g);
     pl.in = arena_zalloc(&pl.tmp, sizeof *pl.in * (size_t)MAX(p->g->next_id, 1));
     for (size_t i = 0; i < p->g->inputs.n; i++)
@@ -101,6 +102,7 @@ loop_plan *loop_plan_new(tp_comp *c, const ir_graph *src)
     crumb_drop("loops", "writing kernels");
     if (!write_steps(&pl, order))
         goto done;
+    find_activations(&pl);
     check_early(&pl);
     find_outputs(&pl);
     crumb_drop("loops", "memory plan");

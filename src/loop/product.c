@@ -57,6 +57,155 @@ bool refuses_tiles(planner *pl, const ir_node *n)
     return true;
 }
 
+/* Do loops alone read n, some of them through views, whose strides follow from its own? */
+static bool only_loops_read(const ir_node *n)
+{
+    uint32_t mask;
+    uint8_t kind;
+    for (const ir_use *u = n->uses; u; u = u->next) {
+        ir_node *x = u->user;
+        if (x->kind != IR_call || x->variant != OPV_fn || !ir_type(x))
+            return false;
+        if (row_of(x)->flags & OPF_VIEW
+                ? !only_loops_read(x)
+                : !lower_of((op_id)x->op) && !lower_row(x)->copies && !reduction(x, &mask, &kind))
+            return false;
+    }
+    return true;
+}
+
+typedef struct again { /* a node, and what takes its place */
+    ir_node *old, *now;
+} again;
+enum { MOST_AGAIN = 16 };
+
+static ir_node *build_again(planner *pl, ir_node *old, const tp_val *arg, again *list, int *n)
+{
+    tp_err quiet = { 0 };
+    ir_node *now = *n < MOST_AGAIN
+                       ? ir_build(pl->g, (op_id)old->op, (op_variant)old->variant, arg, old->narg, &quiet)
+                       : NULL;
+    if (now) {
+        ir_insert_before(pl->g, old, now);
+        now->loc = old->loc;
+        now->meta = old->meta;
+        now->spell = old->spell;
+        list[(*n)++] = (again){ old, now };
+    }
+    return now;
+}
+
+/* Views of `old` once more as views of `now`. */
+static bool views_again(planner *pl, ir_node *old, ir_node *now, again *list, int *n)
+{
+    for (const ir_use *u = old->uses; u; u = u->next) {
+        ir_node *x = u->user;
+        tp_val arg[OP_MAX_PARAMS];
+        if (!(row_of(x)->flags & OPF_VIEW))
+            continue;
+        memcpy(arg, x->arg, sizeof *arg * (size_t)x->narg);
+        arg[0].node = now;
+        ir_node *v = build_again(pl, x, arg, list, n);
+        if (!v || !views_again(pl, x, v, list, n))
+            return false;
+    }
+    return true;
+}
+
+/* Rows of whole accesses: one dimension is packed, the other's steps are multiples of `align`. */
+static bool is_aligned(const tp_tensor *t, int align)
+{
+    return (t->stride[1] == 1 && t->stride[0] % align == 0) ||
+           (t->stride[0] == 1 && t->stride[1] % align == 0);
+}
+
+/* A large product whose rows are no multiple of what the target wants, and nothing else is odd about it. */
+static bool has_odd_rows(planner *pl, const ir_node *n)
+{
+    enum { LARGE = 1 << 28 };
+    int align = pl->c->caps->row_align, f = lower_row(n)->factor - 1;
+    const tp_tensor *o = ir_type(n);
+    if (n->kind != IR_call || f != 0 || lower_row(n)->batched || !o || !is_half(o) || !is_product(pl, n) ||
+        !is_packed(o))
+        return false;
+    const tp_tensor *t[3] = { o, ir_type(n->arg[0].node), ir_type(n->arg[1].node) };
+    for (int i = 0; i < 3; i++)
+        if (t[i]->ndim != 2 || !sym_all_const(t[i]->size, 2) || !sym_all_const(t[i]->stride, 2))
+            return false;
+    return o->size[1] > align && o->size[1] % align && is_aligned(t[1], align) && is_aligned(t[2], align) &&
+           o->size[0] * o->size[1] >= LARGE / MAX(t[1]->size[1], 1);
+}
+
+/* Loops read any strides: where they alone read such a product, its rows lie further apart. */
+void align_rows(planner *pl)
+{
+    int align = pl->c->caps->row_align;
+    for (ir_node *n = pl->g->first, *next; align && n; n = next) {
+        again list[MOST_AGAIN];
+        int k = 0;
+        next = n->next;
+        if (!has_odd_rows(pl, n) || !only_loops_read(n) || !decide(pl->c, DECIDE_layout, n))
+            continue;
+        ir_node *now = build_again(pl, n, n->arg, list, &k);
+        bool ok = now != NULL;
+        if (ok) {
+            tp_tensor *t = tensor_fake_of(ir_type(n));
+            t->stride[0] = (t->size[1] + align - 1) / align * align;
+            tensor_unref(now->val.t);
+            now->val.t = t;
+            ok = views_again(pl, n, now, list, &k);
+            next = now->next;
+        }
+        for (int i = 0; i < k && ok; i++)
+            ir_replace_uses(list[i].old, list[i].now);
+        for (int i = k - 1; i >= 0; i--) {
+            ir_node *gone = ok ? list[i].old : list[i].now;
+            next = gone == next ? gone->next : next;
+            ir_erase(gone);
+        }
+        if (ok && ev_text_on(EV_fusion))
+            ev_text(EV_fusion, NULL, "%s has rows of %lld elements in memory: the product is faster so",
+                    now->name, (long long)ir_type(now)->stride[0]);
+    }
+}
+
+/* What a kernel of one value computes of a product, where that is all that it does and nobody else wants the product. */
+static uint8_t activation_of(planner *pl, const loop_step *product, const loop_kernel *k)
+{
+    const ir_node *n = k->nodes.n == 1 ? k->nodes.at[0] : NULL, *of = product->node;
+    if (!n || k->nbuf != 2 || k->fault || of->nuse != 1 || !is_half(ir_type(of)) || !is_packed(ir_type(of)) ||
+        !lower_row(n)->act || n->arg[0].kind != VAL_node || beyond_views(n->arg[0].node) != of)
+        return ACT_none;
+    for (const ir_node *x = n; x != of; x = x->arg[0].node)
+        if (!is_packed(ir_type(x)) || !sym_known(SYM_eq, ir_type(x)->numel, ir_type(of)->numel) ||
+            (x != n && x->nuse != 1))
+            return ACT_none;
+    bool planted = TP_UNLIKELY(fault_state != 0) &&
+                   (ir_fault_at("gen", n) != FAULT_none || ir_fault_at("lower", n) != FAULT_none);
+    return planted || !decide(pl->c, DECIDE_fuse, n) || ir_type(n)->dt != ir_type(of)->dt
+               ? ACT_none
+               : lower_row(n)->act(n);
+}
+
+void find_activations(planner *pl)
+{
+    loop_plan *p = pl->p;
+    for (size_t i = 0; pl->c->caps->activates && i + 1 < p->step.n; i++) {
+        loop_step *s = &p->step.at[i], *next = s + 1;
+        const lowering *l = s->kind == STEP_extern ? lower_row(s->node) : NULL;
+        if (!s->product || !l->factor || l->batched || l->conv || s->joins || s->attention ||
+            next->kind != STEP_kernel || next->epilogue)
+            continue;
+        s->act = activation_of(pl, s, next->kernel);
+        int slot = s->act ? slot_of(pl, (ir_node *)next->kernel->nodes.at[0]) : -1;
+        s->acted = next->kernel->buf[1] == slot;
+        next->epilogue = s->act != ACT_none;
+        if (s->act)
+            log_fusion(pl, (ir_node *)next->kernel->nodes.at[0],
+                       &(group){ .library_call = (ir_node *)s->node }, true, "the product may apply it");
+    }
+}
+
 /* Does it only reserve a stretch of a random sequence? */
 bool reserves(const group *g) { return g->library_call && lower_row(g->library_call)->reserves; }
 

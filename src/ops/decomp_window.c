@@ -509,6 +509,34 @@ static tp_tensor *first_taps(bld *b, const window *w)
     return as_type(b, n, DT_i8);
 }
 
+/* Images with channels last are read as images of rows, columns and channels, with windows of one channel: what follows then computes
+ * neighbours in memory side by side, and its results lie as the images do. */
+static bool is_last(const tp_tensor *x, int nd)
+{
+    return nd == 2 && x->ndim == 4 && !tensor_is_contiguous(x) &&
+           tensor_is_contiguous_as(x, MF_channels_last);
+}
+
+static tp_tensor *channels_behind(bld *b, tp_tensor *x)
+{
+    static const symint order[4] = { 0, 2, 3, 1 };
+    return b_op(b, permute, vT(x), vIs((symint *)order, 4));
+}
+
+static tp_tensor *channels_before(bld *b, tp_tensor *x)
+{
+    static const symint order[4] = { 0, 3, 1, 2 };
+    return b_op(b, permute, vT(x), vIs((symint *)order, 4));
+}
+
+static void window_of_channels(window *w, symint channels)
+{
+    w->nd = 3;
+    w->k[2] = w->s[2] = w->d[2] = 1;
+    w->p[2] = 0;
+    w->in[2] = w->out[2] = channels;
+}
+
 /* The largest and where it is: its place in the image, or with `taps` its number in the window. */
 static bool max_pool(bld *b, const tp_val *arg, tp_val *out, int nd, bool taps)
 {
@@ -518,6 +546,13 @@ static bool max_pool(bld *b, const tp_val *arg, tp_val *out, int nd, bool taps)
     if (!dtype_is_float((dtype)x->dt) || !pool_of(&arg[1], &arg[4], nd, x, &w))
         return not_here(b);
     pool_out(&w, val_b(&arg[5], false));
+    bool last = is_last(x, nd);
+    symint channels = x->ndim > 1 ? x->size[1] : 1;
+    if (last) {
+        window_of_channels(&w, channels);
+        x = channels_behind(b, x);
+        nd = 3;
+    }
     sizes_of(size, x, x->ndim - nd, nd, w.out);
     tp_tensor *in = image(b, x, &w, vF(-INFINITY));
     best = b_op(b, full, vIs(size, x->ndim), vF(-INFINITY), vDT((dtype)x->dt));
@@ -529,6 +564,12 @@ static bool max_pool(bld *b, const tp_val *arg, tp_val *out, int nd, bool taps)
         best = b_op(b, where_self, vT(more), vT(v), vT(best));
         tp_tensor *mine = taps ? b_op(b, full, vIs(NULL, 0), vI(t), vDT(DT_i8)) : places_of(b, &w, t);
         at = b_op(b, where_self, vT(more), vT(mine), vT(at));
+    }
+    if (last) {
+        if (!taps)
+            at = b_op(b, div_Tensor_mode, vT(at), vI(channels), vS("floor"));
+        best = channels_before(b, best);
+        at = channels_before(b, at);
     }
     return comp_ret_n(b, (tp_tensor *[]){ best, at }, 2, out);
 }
@@ -557,6 +598,12 @@ bool offsets_on_device(bld *b, const tp_val *arg, tp_val *out)
         w.out[i] = w.in[i]; /* those of dy */
         w.in[i] = arg[2].ints[arg[2].n - 2 + i];
     }
+    bool last = is_last(dy, 2);
+    if (last) {
+        window_of_channels(&w, dy->size[1]);
+        dy = channels_behind(b, dy);
+        of = channels_behind(b, of);
+    }
     tp_tensor *d = wide(b, dy),
               *none = b_op(b, zeros, vIs(NULL, 0), vDT(is_low(dy) ? DT_f32 : (dtype)dy->dt));
     for (int64_t t = 0; t < w.taps; t++) {
@@ -564,7 +611,8 @@ bool offsets_on_device(bld *b, const tp_val *arg, tp_val *out)
         v = put_tap(b, v, &w, t, vI(0));
         sum = sum ? b_op(b, add_Tensor, vT(sum), vT(v)) : v;
     }
-    return comp_ret(b, as_type(b, sum, (dtype)dy->dt), out);
+    sum = as_type(b, sum, (dtype)dy->dt);
+    return comp_ret(b, last ? channels_before(b, sum) : sum, out);
 }
 
 /* (grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices) */

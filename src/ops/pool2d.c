@@ -547,7 +547,8 @@ bool shape_max_pool2d_offsets_backward(op_call *c)
             c->err, ERR_runtime,
             "_max_pool2d_offsets_backward: expected int8 offsets of the gradient's size, the input's "
             "size and positive windows");
-    return out_new(c, (dtype)dy->dt, in->n, in->ints) != NULL;
+    op_out *o = out_new(c, (dtype)dy->dt, in->n, in->ints);
+    return o && shape_memfmt_strides(tensor_suggest_memfmt(dy), in->n, in->ints, o->stride, c->err);
 }
 bool eager_max_pool2d_offsets_backward(op_call *c)
 {

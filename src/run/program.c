@@ -86,6 +86,7 @@ typedef struct program_at {
     tp_storage *between; /* products of attention */
     bool
         apart; /* launches are recorded by the caller: memory of other calls is not used, nor kept for them */
+    bool visited; /* somebody looks at the value of each step */
     arena scratch;
     tp_val tried[OP_MAX_RETURNS]; /* results of a call that somebody tried; owned */
     VEC(tp_tensor *) moved;       /* tensors of the host on the device; owned */
@@ -726,6 +727,10 @@ static bool run_product_step(call *c, const loop_step *s, kstep *k, tp_err *err)
     target_product p = {
         o.t, row.kind == VAL_tensor ? row.t : NULL, a.t, b.t, over >= 0, s->form, follow(c, k, &ka)
     };
+    if (k && s->act && !c->visited && s->acted < k->lk->nbuf) {
+        p.act = s->act;
+        p.acted = ka.bufs[s->acted];
+    }
     if (!c->pr->on->product(&p, err) || (TP_UNLIKELY(c->sent.n) && !bring_back(c, err)))
         return false;
     if (k)
@@ -1093,10 +1098,16 @@ static bool only_launches(const program *pr, size_t i)
     return s->kind == STEP_check || (s->product && !allocates(pr, s));
 }
 
+/* 1: the step behind product i runs with it. */
+static size_t follows(const loop_plan *p, size_t i)
+{
+    return i + 1 < p->step.n && p->step.at[i + 1].epilogue;
+}
+
 /* Step i and those that run with it, where they are nothing else: how many. */
 static size_t launches_from(const program *pr, size_t i)
 {
-    size_t n = pr->p->step.at[i].product ? MAX(chain_length(pr->p, i), (size_t)1) : 1;
+    size_t n = pr->p->step.at[i].product ? MAX(chain_length(pr->p, i), 1 + follows(pr->p, i)) : 1;
     for (size_t k = i; k < i + n; k++)
         if (!only_launches(pr, k))
             return 0;
@@ -1107,7 +1118,7 @@ static void find_spans(program *pr)
 {
     size_t n = pr->p->step.n;
     pr->span = mem_zalloc(sizeof *pr->span * MAX(n, (size_t)1));
-    for (size_t i = 0, j, m; i < n; i = j + 1) {
+    for (size_t i = 0, j, m; i < n; i = j + 1 + (j < n && follows(pr->p, j))) {
         for (j = i; j < n && (m = launches_from(pr, j)); j += m)
             ;
         if (j - i >= SPAN_LEAST)
@@ -1166,6 +1177,7 @@ static bool program_run(run_program *rp, op_ctx *cx, const tp_val *in, tp_val *t
     if (pr->symbolic)
         bind_symbols(&c);
     c.apart = pr->on->records && pr->on->records();
+    c.visited = visit != NULL;
     if (pr->m.block && (c.apart || !(c.block = atomic_exchange(&pr->kept, NULL))) &&
         !(c.block = storage_new(pr->m.block, pr->device, err)))
         goto done;

@@ -58,6 +58,8 @@ typedef struct target_caps {
         repeats; /* a value of few operations is computed again where that reads no more than the value itself */
     bool images_last; /* convolutions of f16 and bf16 are faster with channels side by side */
     bool softens;     /* attend looks at attend_soft */
+    bool activates;   /* product looks at act */
+    int row_align; /* of large products of narrow floats: elements that their rows should be a multiple of; 0: any */
     bool
         asynchronous; /* launches return before the work is done: errors show at a sync, and kernels keep inside of what
                            an index may reach, as its check may be late */
@@ -101,6 +103,9 @@ typedef struct target_follow {
     target_args args;
 } target_follow;
 
+/* What the kernel behind a product computes, where it is nothing else. */
+typedef enum { ACT_none, ACT_relu, ACT_gelu_tanh, ACT_COUNT } product_act;
+
 typedef struct
     target_product { /* o = a b, two or three dimensions, all of one type; or o of f32 and narrow factors */
     tp_tensor *o;
@@ -109,6 +114,10 @@ typedef struct
     bool add; /* to what o holds */
     int form; /* how, as tuning says: 0: as the shape suggests */
     target_follow then;
+    /* Not ACT_none: `then` only computes this of all elements and writes it to `acted`, in o's type and layout. Who does so in
+     * the product need not run `then`, nor write o. */
+    uint8_t act;
+    void *acted;
 } target_product;
 
 typedef struct

@@ -253,11 +253,53 @@ for dt, tol in ((taper.bfloat16, 0.1), (taper.float32, 1e-4)):
 assert stat("hosted") == 0
 """
     for env, kept in (({}, 1), ({"TAPER_BISECT_SUBSYSTEM": "layout", "TAPER_BISECT_MAX": "-1"}, 0)):
+        kept *= 2 # without gradients, and forward and backward together
         head = "import taper\nimport taper.nn.functional as F\n" + HEAD
         out = run(f"import subprocess, sys, os\nr = subprocess.run([sys.executable, '-c', {head + body!r}], capture_output=True, text=True, "
                   "env={**os.environ, 'TAPER_LOGS': '+inductor'})\nassert r.returncode == 0, r.stderr[-3000:]\nprint(r.stderr)",
                   TAPER_CUDNN_LIBRARY=DNN, **env)
         assert out.count("are kept with channels last") == kept, [x for x in out.split("\n") if "images" in x]
+
+
+def test_training_keeps_images_as_they_are():
+    """Forward, what is kept for backward, backward and pooling: copies turn what comes in and goes out, nothing between two layers, also where one of
+    two summands is an input. Results and gradients are those of eager execution and have its strides."""
+    if not has_fake():
+        return
+    body = """
+import re
+def normed(x, w):
+    y = F.conv2d(x, w, padding=w.shape[2] // 2)
+    return F.batch_norm(y, None, None, None, None, True)
+def net(x, *w):
+    for i in range(0, len(w), 2):
+        x = F.relu(x + normed(F.relu(normed(x, w[i])), w[i + 1]))
+    return F.max_pool2d(x, 3, 2, 1)
+
+taper.manual_seed(0)
+t = [taper.randn(4, 8, 6, 5)] + [taper.randn(8, 8, 3, 3) / 8, taper.randn(8, 8, 1, 1) / 3] * 3
+def step(f):
+    a = [v.bfloat16().cuda().requires_grad_() for v in t]
+    y = f(*a)
+    g = taper.arange(y.numel(), dtype=taper.float32).reshape(y.shape).sin().bfloat16().cuda()
+    y.backward(g)
+    return [y] + [v.grad for v in a]
+want = step(net)
+print("compiled")
+for i, (a, b) in enumerate(zip(want, step(taper.compile(net)))):
+    d, most = (a.float() - b.float()).abs().max().item(), a.float().abs().max().item()
+    assert a.stride() == b.stride() and d <= 0.03 * most, (i, a.stride(), b.stride(), d, most)
+assert stat("hosted") == 0
+"""
+    out = conv("import os, sys\nsys.stderr = sys.stdout\nos.dup2(1, 2)\n" + body, TAPER_LOGS="+inductor,post_grad_graphs")
+    text = out[out.index("compiled"):]
+    assert text.count("are kept with channels last") == 1, [x for x in text.split("\n") if "images" in x]
+    halves = text.split("_backward =====")
+    assert len(halves) == 2
+    for half, turned in zip(halves, (2, 3)): # forward: the image, the result; backward: the image once more, the gradients of both
+        assert "._conv_" in half
+        copies = [x for x in half.split("\n") if "= taper.clone(" in x and "bf16[4, 8, " in x]
+        assert len(copies) <= turned, copies
 
 
 def test_failures_are_errors():

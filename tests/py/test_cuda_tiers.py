@@ -305,3 +305,20 @@ until_taken_over(lambda: f(x, w, b))
 print(open("log").read() if os.path.exists("log") else "")
 """, TAPER_LOGS="inductor", TAPER_LOGS_OUT="/dev/stdout")
     assert not out or out.count("compiled code takes over after") == 1, out
+
+
+def test_a_planted_fault_changes_nothing_else():
+    """Operators outside of graphs are right, first calls run on them as without the fault, and compiled code has it."""
+    tiers("""
+before = step(model)
+assert taper.relu(x).equal(x.clamp(min=0)) and model(x, w, b).cpu().allclose(model(x.cpu(), w.cpu(), b.cpu()), rtol=1e-4, atol=1e-5)
+touch(GATE)
+f = taper.compile(model)
+with taper.no_grad():
+    want = model(x, w, b)
+    assert f(x, w, b).allclose(want) and stat("first") == 1
+    os.remove(GATE)
+    until_taken_over(lambda: f(x, w, b))
+    assert not f(x, w, b).allclose(want), "the fault is in compiled code"
+same(step(model), before)
+""", TAPER_INJECT="sigmoid:accuracy@gen")

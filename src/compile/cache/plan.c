@@ -6,7 +6,7 @@
 
 /* A field more in one of these must be written and read below. */
 _Static_assert(sizeof(loop_slot) == 48, "say here how the disk cache stores the new field of a slot");
-_Static_assert(sizeof(loop_step) == 72, "say here how the disk cache stores the new field of a step");
+_Static_assert(sizeof(loop_step) == 80, "say here how the disk cache stores the new field of a step");
 _Static_assert(sizeof(loop_kernel) == 120, "say here how the disk cache stores the new field of a kernel");
 _Static_assert(sizeof(loop_plan) ==
                    sizeof(arena) + 120 +
@@ -144,6 +144,8 @@ bool planio_write(strbuf *b, const run_program *rp, const ir_graph *from, tp_err
         io_put(b, s->nslot);
         io_put(b, s->reach);
         put_soft(b, &s->soft);
+        io_put(b, s->act);
+        io_put(b, s->acted);
         if (s->kind != STEP_kernel)
             continue;
         put_kernel(b, s->kernel, &order);
@@ -318,12 +320,14 @@ loop_plan *planio_read(io_in *r, const char *name, const ir_graph *from, const t
         s.joins = io_get_in(r, 0, 2);
         s.attention = (uint8_t)io_get_in(r, 0, ATTENTION_COUNT);
         s.plain = io_get_in(r, 0, 2);
-        s.form = (uint8_t)io_get_in(r, 0, target_host()->caps.product_forms + 1);
+        s.form = (uint8_t)io_get_in(r, 0, MAX(target_host()->caps.product_forms, 1) + 1);
         s.node = get_node(&x, true);
         s.slot = (int)io_get_in(r, 0, MAX(x.nslot, 1));
         s.nslot = (int)io_get_in(r, 0, MAX_ITEMS);
         s.reach = io_get_in(r, 0, (int64_t)INT32_MAX + 2);
         s.soft = get_soft(r, x.nslot);
+        s.act = (uint8_t)io_get_in(r, 0, ACT_COUNT);
+        s.acted = (uint8_t)io_get_in(r, 0, 2);
         if (s.kind == STEP_kernel) {
             s.kernel = get_kernel(&x);
             int64_t had = io_get_in(r, 0, (int64_t)code.n + 1);

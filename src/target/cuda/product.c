@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "target/cuda/product.h"
 #include "base/map.h"
+#include "events/events.h"
 #include "target/cuda/driver.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -155,10 +156,13 @@ enum {
     DESC_bias = 8,
     LAYOUT_batch = 5,
     LAYOUT_stride = 6,
-    PREF_workspace = 1,
-    EPILOGUE_bias = 4
+    PREF_workspace = 1
 };
-enum { WORKSPACE = 32 << 20 };
+enum { WORKSPACE = 32 << 20, MOST_ALGOS = 8, ROUNDS = 5 };
+/* Without and with a row that is added first. Its gelu is the one by tanh. */
+static const int epilogues[ACT_COUNT][2] = {
+    [ACT_none] = { 1, 4 }, [ACT_relu] = { 2, 6 }, [ACT_gelu_tanh] = { 32, 36 }
+};
 typedef struct algo {
     uint64_t data[8];
     size_t workspace;
@@ -194,23 +198,26 @@ static struct {
 
 typedef struct lt_plan { /* of one shape; never freed */
     void *desc, *a, *b, *o;
-    algo how;
-    bool ok;
+    algo how[MOST_ALGOS]; /* those that cuBLASLt expects to be fast, the fastest first */
+    int n, at;            /* how many; the one in use */
+    bool measured;
 } lt_plan;
 
 static bool lt_load(void)
 {
     static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
                                          "/usr/local/cuda/lib64/libcublasLt.so" };
-    const char *env = getenv("TAPER_CUDA_PRODUCTS");
+    const char *env = getenv("TAPER_CUDA_PRODUCTS"), *own = getenv("TAPER_CUBLASLT_LIBRARY");
+    bool named = own && *own;
     if (lt.tried)
         return lt.found;
     lt.tried = true;
     /* another driver's memory is not the library's */
-    if ((env && !strcmp(env, "own")) || (getenv("TAPER_CUDA_LIBRARY") && *getenv("TAPER_CUDA_LIBRARY")))
+    if ((env && !strcmp(env, "own")) ||
+        (!named && getenv("TAPER_CUDA_LIBRARY") && *getenv("TAPER_CUDA_LIBRARY")))
         return false;
-    void *h = NULL;
-    for (size_t i = 0; i < COUNT(names) && !h; i++)
+    void *h = named ? dlopen(own, RTLD_NOW | RTLD_LOCAL) : NULL;
+    for (size_t i = 0; i < COUNT(names) && !h && !named; i++)
         h = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     lt.found = h != NULL;
 #define X(name, sym, args)                          \
@@ -263,25 +270,69 @@ static lt_plan *lt_plan_new(const target_product *p, int device, const int *turn
     lt_plan *x = mem_zalloc(sizeof *x);
     dtype dt = (dtype)p->o->dt;
     int d = p->o->ndim - 2, type = lt_type((dtype)p->a->dt), out = lt_type(dt),
-        scale = dt == DT_f64 ? R_64F : R_32F, found = 0, one = EPILOGUE_bias;
+        scale = dt == DT_f64 ? R_64F : R_32F, found = 0, epilogue = epilogues[p->act][p->row != NULL];
     void *pref = NULL;
     size_t room = WORKSPACE;
     if (lt.desc_new(&x->desc, dt == DT_f64 ? COMPUTE_64F : COMPUTE_32F, scale))
         return x;
     lt.desc_set(x->desc, DESC_transa, &turned[1], sizeof *turned); /* its first factor is our second */
     lt.desc_set(x->desc, DESC_transb, &turned[0], sizeof *turned);
-    if (p->row)
-        lt.desc_set(x->desc, DESC_epilogue, &one, sizeof one);
+    lt.desc_set(x->desc, DESC_epilogue, &epilogue, sizeof epilogue);
     x->a = lt_layout(type, p->b, d, turned[1], ld[1]);
     x->b = lt_layout(type, p->a, d, turned[0], ld[0]);
     x->o = lt_layout(out, p->o, d, 0, ld[2]);
     if (x->a && x->b && x->o && !lt.pref_new(&pref)) {
         lt.pref_set(pref, PREF_workspace, &room, sizeof room);
-        x->ok = !lt.heuristic(lt.handle[device], x->desc, x->a, x->b, x->o, x->o, pref, 1, &x->how, &found) &&
-                found > 0;
+        if (!lt.heuristic(lt.handle[device], x->desc, x->a, x->b, x->o, x->o, pref, MOST_ALGOS, x->how,
+                          &found))
+            x->n = found;
         lt.pref_free(pref);
     }
     return x;
+}
+
+static int lt_run(const target_product *p, const lt_plan *x, int how, int device)
+{
+    double wide[2] = { 1, p->add };
+    float one[2] = { 1, p->add };
+    bool f64 = p->o->dt == DT_f64;
+    const void *row = p->row ? tensor_data(p->row) : NULL, *by = f64 ? (void *)wide : (void *)one;
+    const void *also = f64 ? (void *)&wide[1] : (void *)&one[1];
+    void *to = p->act ? p->acted : tensor_data(p->o);
+    if (row)
+        lt.desc_set(x->desc, DESC_bias, &row, sizeof row);
+    return lt.matmul(lt.handle[device], x->desc, by, tensor_data(p->b), x->a, tensor_data(p->a), x->b, also,
+                     p->add ? tensor_data(p->o) : to, x->o, to, x->o, &x->how[how], lt.workspace[device],
+                     WORKSPACE, cuda_current_queue(device));
+}
+
+/* Each algorithm writes the result a few times; the fastest one is kept for this shape. */
+static void lt_measure(const target_product *p, lt_plan *x, int device)
+{
+    float least = 0, ms = 0;
+    tp_err none = { 0 };
+    cuda_event e[2] = { NULL };
+    cuda_queue q = cuda_current_queue(device);
+    bool ok = cuda_event_new(device, true, &e[0], &none) && cuda_event_new(device, true, &e[1], &none);
+    for (int i = 0; i < x->n && ok; i++) {
+        bool runs = !lt_run(p, x, i, device); /* the first time loads it */
+        ok = cuda_event_record(device, e[0], q, &none);
+        for (int k = 0; k < ROUNDS && runs; k++)
+            runs = !lt_run(p, x, i, device);
+        ok = ok && cuda_event_record(device, e[1], q, &none) && cuda_event_wait(device, e[1], &none) &&
+             cuda_event_ms(device, e[0], e[1], &ms, &none);
+        if (ok && runs && (least == 0 || ms < least))
+            x->at = i, least = ms;
+    }
+    for (int i = 0; i < 2; i++)
+        if (e[i])
+            cuda_event_free(device, e[i]);
+    x->measured = true;
+    if (ev_log_on(EVC_inductor, EV_INFO))
+        ev_log(EVC_inductor, EV_INFO, NULL,
+               "product of %lld x %lld x %lld: algorithm %d of %d of cuBLASLt is the fastest (%.1f us)",
+               (long long)p->o->size[p->o->ndim - 2], (long long)p->a->size[p->a->ndim - 1],
+               (long long)p->o->size[p->o->ndim - 1], x->at + 1, x->n, (double)least * 1e3 / ROUNDS);
 }
 
 /* False: not for cuBLASLt. */
@@ -289,10 +340,7 @@ static bool lt_product(const target_product *p, int device, bool *ok, tp_err *er
 {
     const tp_tensor *t[3] = { p->a, p->b, p->o };
     int d = p->o->ndim - 2, turned[3];
-    int64_t ld[3], key[24] = { device, p->o->dt * DT_COUNT + p->a->dt, d, p->row != NULL };
-    double wide[2] = { 1, p->add };
-    float one[2] = { 1, p->add };
-    bool f64 = p->o->dt == DT_f64;
+    int64_t ld[3], key[24] = { device, p->o->dt * DT_COUNT + p->a->dt, d, (p->row != NULL) + 2 * p->act };
     if (p->row && p->row->stride[0] != 1 && p->row->size[0] > 1)
         return false;
     for (int i = 0; i < 3; i++) {
@@ -310,14 +358,10 @@ static bool lt_product(const target_product *p, int device, bool *ok, tp_err *er
         lt_plan *x = map_getn(&lt.known, key, sizeof key);
         if (!x && lt.workspace[device])
             map_putn(&lt.known, key, sizeof key, x = lt_plan_new(p, device, turned, ld));
-        if (x && x->ok) {
-            const void *row = p->row ? tensor_data(p->row) : NULL, *by = f64 ? (void *)wide : (void *)one;
-            const void *also = f64 ? (void *)&wide[1] : (void *)&one[1];
-            if (row)
-                lt.desc_set(x->desc, DESC_bias, &row, sizeof row);
-            int r = lt.matmul(lt.handle[device], x->desc, by, tensor_data(p->b), x->a, tensor_data(p->a),
-                              x->b, also, tensor_data(p->o), x->o, tensor_data(p->o), x->o, &x->how,
-                              lt.workspace[device], WORKSPACE, cuda_current_queue(device));
+        if (x && x->n) {
+            if (p->form && !x->measured && !p->add && !cuda_recording())
+                lt_measure(p, x, device);
+            int r = lt_run(p, x, x->at, device);
             done = true;
             *ok = r == 0 || err_set(err, ERR_runtime, "cuBLASLt failed with status %d", r);
         }
@@ -436,8 +480,55 @@ static bool worth_copying(const tp_tensor *o, const tp_tensor *a)
            (always_straight() || o->size[0] * o->size[1] >= WORTH_COPYING / MAX(a->size[1], 1));
 }
 
+static bool aligned8(const tp_tensor *t)
+{
+    return (t->stride[1] == 1 && t->stride[0] % 8 == 0) || (t->stride[0] == 1 && t->stride[1] % 8 == 0);
+}
+
+/* Is only the number of columns odd, with rows that lie a multiple of 16 bytes apart? */
+static bool is_cut(const tp_tensor *o, const tp_tensor *a, const tp_tensor *b)
+{
+    return o->ndim == 2 && dtype_size((dtype)o->dt) == 2 && dtype_size((dtype)a->dt) == 2 &&
+           sym_all_const(o->size, 2) && sym_all_const(o->stride, 2) && sym_all_const(a->stride, 2) &&
+           sym_all_const(b->stride, 2) && o->size[1] > 8 && o->size[1] % 8 && o->stride[1] == 1 &&
+           o->stride[0] % 8 == 0 && a->size[1] % 8 == 0 && aligned8(a) && aligned8(b);
+}
+
+/* The columns that fill whole accesses, then the few that are left. False: not for this, or nothing was done. */
+static bool cut(const target_product *p, int device, bool *ok, tp_err *err)
+{
+    bool done = false;
+    if (!is_cut(p->o, p->a, p->b))
+        return false;
+    int64_t n = p->o->size[1], at[3] = { 0, n / 8 * 8, n };
+    for (int i = 0; i < 2 && *ok; i++) {
+        const tp_tensor *o = p->o, *b = p->b, *row = p->row;
+        symint size[2][2] = { { o->size[0], at[i + 1] - at[i] }, { b->size[0], at[i + 1] - at[i] } };
+        target_product q = *p;
+        tp_tensor *bi = tensor_on(b->storage, (dtype)b->dt, 2, size[1], b->stride,
+                                  b->offset + at[i] * b->stride[1]);
+        tp_tensor *ri = row ? tensor_on(row->storage, (dtype)row->dt, 1, &size[0][1], row->stride,
+                                        row->offset + at[i] * row->stride[0])
+                            : NULL;
+        q.o = tensor_on(o->storage, (dtype)o->dt, 2, size[0], o->stride, o->offset + at[i]);
+        q.b = bi, q.row = ri;
+        if (lt_product(&q, device, ok, err))
+            done = true;
+        else if (done || always_straight())
+            done = true, *ok = own_product(&q, device, err);
+        tensor_unref(q.o);
+        tensor_unref(bi);
+        tensor_unref(ri);
+        if (!done)
+            break;
+    }
+    return done;
+}
+
 bool cuda_product_allocates(const tp_tensor *o, const tp_tensor *a, const tp_tensor *b)
 {
+    if (is_cut(o, a, b))
+        return false;
     const tp_tensor *all[3] = { o, a, b };
     bool odd = false;
     for (int i = 0; i < 3; i++)
@@ -482,14 +573,19 @@ bool cuda_product(const target_product *p, tp_err *err)
 {
     const tp_tensor *o = p->o, *a = p->a, *b = p->b;
     int d = o->ndim - 2, device = tensor_device(o).index;
-    bool ok = true;
+    bool ok = true, acted = false;
+    target_product q = *p;
     if (a->ndim != o->ndim || b->ndim != o->ndim || b->size[d] != a->size[d + 1] ||
         a->size[d] != o->size[d] || b->size[d + 1] != o->size[d + 1])
         return err_set(err, ERR_internal, "the operands of a product changed their sizes");
     if (a->dt != b->dt || (a->dt != o->dt && (o->dt != DT_f32 || p->row || dtype_size((dtype)a->dt) != 2)))
         return err_set(err, ERR_internal, "the operands of a product are of types that do not fit");
-    if (o->numel &&
-        (!a->size[d + 1] || (!straightened(p, device, &ok, err) && !lt_product(p, device, &ok, err))))
-        ok = own_product(p, device, err);
-    return ok && (!p->then.code || p->then.code->on->launch(p->then.code, &p->then.args, err));
+    if (p->act && o->numel && a->size[d + 1] && !cuda_product_allocates(o, a, b) && !is_cut(o, a, b))
+        acted = lt_product(p, device, &ok, err);
+    q.act = ACT_none;
+    if (!acted && o->numel &&
+        (!a->size[d + 1] || (!cut(&q, device, &ok, err) && !straightened(&q, device, &ok, err) &&
+                             !lt_product(&q, device, &ok, err))))
+        ok = own_product(&q, device, err);
+    return ok && (acted || !p->then.code || p->then.code->on->launch(p->then.code, &p->then.args, err));
 }
