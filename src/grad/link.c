@@ -141,10 +141,11 @@ tp_tensor *grad_function_result(grad_node *n, int nr, tp_tensor *t, tp_err *err)
 {
     tp_tensor *r;
     if (grad_requires_grad(t)) {
-        r = t->base ? tensor_view(t, t->ndim, t->size, t->stride, t->offset) : keep_alias(t);
+        bool view = t->base && !t->rec; /* in graphs it is a value of its own, not made of the base again */
+        r = view ? tensor_view(t, t->ndim, t->size, t->stride, t->offset) : keep_alias(t);
         r->node = t->node;
         r->rec = t->rec;
-        r->spare |= t->base ? AGF_custom_view : 0;
+        r->spare |= view ? AGF_custom_view : 0;
     } else {
         r = tensor_ref(t);
         if (t->base) /* a view of an input: its history is the function's, not its base's */
