@@ -430,7 +430,6 @@ static PyObject *m_reversed(PyObject *o, PyObject *x)
 }
 
 /* ---- views by property ---- */
-static PyObject *get_T(PyObject *o, void *x);
 static PyObject *transposed(PyObject *o, bool matrix, const char *name)
 {
     static py_row_ref permute = PY_ROW("permute"), transpose = PY_ROW("transpose.int");
@@ -442,8 +441,8 @@ static PyObject *transposed(PyObject *o, bool matrix, const char *name)
                 PyExc_RuntimeError,
                 "tensor.%s is only supported on matrices or batches of matrices. Got %d-D tensor.", name,
                 t->ndim);
-        if (t->ndim == 0) /* itself */
-            return get_T(o, NULL);
+        if (t->ndim == 0)
+            return Py_NewRef(o);
         r = py_row_t(&transpose, (tp_val[]){ vT(t), vI(-2), vI(-1) }, 3, &err);
     } else {
         symint dims[TP_MAX_DIMS];
@@ -477,6 +476,8 @@ static PyObject *get_T(PyObject *o, void *x)
             PyExc_RuntimeError, "tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.%s",
             py_tensor(o)->ndim,
             py_tensor(o)->ndim > 2 ? " For batches of matrices, consider using tensor.mH" : "");
+    if (x && !py_tensor(o)->ndim)
+        return conjugated(Py_NewRef(o));
     return x ? conjugated(transposed(o, false, "T")) : transposed(o, false, "T");
 }
 static PyObject *get_mT(PyObject *o, void *x)
