@@ -1667,10 +1667,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     for (int i = 0; i < e->nsilent && ran; i++)
         in[e->silent[i]].t->storage->version = versions[i];
     free(versions);
-    if (e->nograd)
-        cx->grad_mode = mode;
-    if (e->leaves_grad)
-        cx->grad_mode = e->leaves_grad > 1;
+    if (e->nograd || e->leaves_grad)
+        cx->grad_mode = e->leaves_grad ? e->leaves_grad > 1 : mode;
     cx->autocast = cast;
     if (!ran) { /* in the middle of the graph, perhaps inside of a block that switches modes */
         cx->grad_mode = mode;
