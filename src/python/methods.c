@@ -349,6 +349,12 @@ static PyObject *m_is_set_to(PyObject *o, PyObject *x)
     return PyBool_FromLong(a->storage == b->storage && a->offset == b->offset && tensor_same_size(a, b) &&
                            !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim));
 }
+static PyObject *m_positive(PyObject *o, PyObject *x) /* itself */
+{
+    if (py_tensor(o)->dt == DT_bool)
+        return PyErr_Format(PyExc_RuntimeError, "The `+` operator, on a bool tensor is not supported.");
+    return Py_NewRef(o);
+}
 static void pinned_release(void *ctx, void *p) { cuda_pinned_free(p); }
 static PyObject *m_pin_memory(PyObject *o, PyObject *const *a, Py_ssize_t n, PyObject *kw)
 {
@@ -701,6 +707,7 @@ static PyMethodDef methods[] = {
     { "_is_fake", m_is_fake, METH_NOARGS, "has no memory" },
     { "__complex__", m_complex, METH_NOARGS, NULL },
     { "__reversed__", m_reversed, METH_NOARGS, NULL },
+    { "positive", m_positive, METH_NOARGS, "positive() -> Tensor: the tensor itself" },
     { NULL }
 };
 static PyGetSetDef getset[] = { { "T", get_T, NULL, "reversed dimensions", NULL },
