@@ -338,10 +338,11 @@ void choose_reuse(planner *pl)
         if (to < 0 || t->kind != SLOT_buffer || t->reuses || t->transient || taken[of] ||
             tensor_device(t->type).kind != tensor_device(x->type).kind)
             continue;
-        if (x->kind == SLOT_input ? o.step < (o.part ? sure : safe) || x->last > o.step || x->output
-                                  : x->kind != SLOT_buffer || x->output || x->transient ||
-                                        (t->output && (!o.part || x->reuses)) || x->last > o.step ||
-                                        x->last < (o.part ? t->first : o.step))
+        if (x->kind == SLOT_input
+                ? o.step < (o.part ? sure : safe) || x->last > o.step || x->output
+                : x->kind != SLOT_buffer || x->output || x->transient ||
+                      (t->output && (!o.part || x->reuses || pl->in[x->node->id].product)) ||
+                      x->last > o.step || x->last < (o.part ? t->first : o.step))
             continue;
         if (p->step.at[o.step].epilogue) { /* the product reads its operands while rows are written */
             memory_use u = { pl, of, false };

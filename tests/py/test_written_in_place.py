@@ -114,6 +114,14 @@ def by_index(x):
     return y
 
 
+def of_a_product(x):
+    y = x @ x.t()
+    z = y.clamp(-1, 1).var(0)
+    w = x.t() @ x
+    w[2:4] = w[4:6] * 2
+    return y.index_put([taper.tensor([1])], taper.ones(())), z, w, taper.sin(z)
+
+
 def kept_for_backward(x):
     y = x.sin()
     z = y * y
@@ -135,7 +143,7 @@ def read_before(x):
 
 
 def test_values():
-    fs = (rows, rows_of_one, rows_and_their_sums, columns, old_and_new, turned, shifted, flipped, by_index, kept_for_backward, into_itself, read_before)
+    fs = (rows, rows_of_one, rows_and_their_sums, columns, old_and_new, turned, shifted, flipped, by_index, of_a_product, kept_for_backward, into_itself, read_before)
     layouts = (lambda x: x, lambda x: x.t().contiguous().t(), lambda x: taper.cat([x, x], 1)[:, ::2], lambda x: x.flip(1))
     for f, turn in itertools.product(fs, layouts):
         x = taper.arange(640.0).view(40, 16) / 64
