@@ -110,6 +110,8 @@ def bypassed_views(d, a, b, text):
 def gradient_layout(d, a, b, text):
     if crossing(a, b) and "jacfwd(" in text and (d["kind"] == "stride" or "Can't detach views in-place" in str(d["b"])):
         return True  # a matrix by rows in Taper; PyTorch's is a transposed view of one by columns
+    if crossing(a, b) and d["kind"] == "offset" and ".grads." in d["at"] and "as_strided(" in text:
+        return True
     return (crossing(a, b) or functional(b)) and d["kind"] == "stride" and (".first." in d["at"] or ".second." in d["at"]) and 0 not in (d["a"] or [0])
 
 
@@ -266,3 +268,13 @@ def no_derivative(d, a, b, text):
 @reason("Whether a result without elements is a view of its operand reaches no memory.")
 def views_of_nothing(d, a, b, text):
     return crossing(a, b) and d["kind"] == "written" and 0 in (d.get("shape") or ())
+
+
+@reason("A value that a graph made and wrote comes out of it written: its counter begins there. PyTorch's aot_eager does the same.")
+def counters_of_results(d, a, b, text):
+    return compiled(a, b) and functional(b) and "._version" in text and d["kind"] in ("python value", "structure")
+
+
+@reason("torch.func of inference tensors: PyTorch's transforms wrap them in tensors of their own, Taper's use the tape.")
+def transforms_of_inference_tensors(d, a, b, text):
+    return crossing(a, b) and d["kind"] in ("exception", "line") and "torch.func." in text and "Inference tensors cannot be saved" in str(d["a"])
