@@ -35,9 +35,15 @@ def cache_attention(c, k, at):
     return taper.softmax(s, -1) @ c
 
 
+def cache_library(c, k, at):
+    c[:, at] = k
+    return taper.nn.functional.scaled_dot_product_attention(k, c, c)
+
+
 def test_a_cache_is_not_copied():
     c, k, at = taper.zeros(4, 2048, 64), taper.randn(4, 1, 64), taper.tensor([5])
-    for f, args in ((cache_slice, (c, k)), (cache_index, (c, k, at)), (cache_copy, (c, k, at)), (cache_attention, (c, k, at))):
+    for f, args in ((cache_slice, (c, k)), (cache_index, (c, k, at)), (cache_copy, (c, k, at)), (cache_attention, (c, k, at)),
+                    (cache_library, (c, k, at))):
         with taper.no_grad():
             mine = [a.clone() for a in args]
             want = f(*mine)
