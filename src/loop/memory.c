@@ -74,11 +74,13 @@ static void find_written_over(planner *pl, const group *g, const walk *w)
     ir_node *n = g->member[0], *x = n->arg[0].node;
     const info *f = &pl->in[n->id];
     const lin *to = NULL;
+    loop_gather of;
     bool input = x->kind == IR_placeholder, library = pl->in[x->id].library_call != pl->in[x->id].product;
     if (g->part != 2 || !(input ? f->into == x : pl->in[x->id].materialized && !library) ||
         !ir_type_equal(&x->val, &n->val) || !tensor_is_dense(ir_type(x)) || !decide(pl->c, DECIDE_inplace, n))
         return;
-    for (size_t i = 0; i < w->seen.n; i++)
+    loop_gather_of(n, &of);
+    for (size_t i = 0; i < w->seen.n && !of.serial; i++) /* serial: a place may be written more than once */
         if (w->seen.at[i].to == n)
             to = &w->seen.at[i].at;
     for (size_t i = 0; i < w->seen.n; i++) {
