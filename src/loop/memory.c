@@ -330,7 +330,7 @@ void choose_reuse(planner *pl)
         if (p->step.at[i].kind != STEP_kernel || p->step.at[i].epilogue || fault_state != 0)
             safe = i + 1;
         if (may_refuse(&p->step.at[i]) || fault_state != 0)
-            sure = i + 1;
+            sure = MAX(sure, p->step.at[i].kind == STEP_check && pl->c->caps->asynchronous ? nsteps : i + 1);
     }
     bool *taken = mem_zalloc(MAX(p->slot.n, (size_t)1)), *copy = mem_zalloc(MAX(p->step.n, (size_t)1));
     for (size_t i = 0; i < pl->reuses.n; i++) {
