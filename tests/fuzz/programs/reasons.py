@@ -66,7 +66,8 @@ def functional(way):
     return way.split()[1] in FUNCTIONAL and way.startswith("taper")
 
 
-TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "refers to a single memory location", "view was created in no_grad mode", "is a view and its base or another view of its base has been modified inplace", "Inplace update to inference tensor outside")
+TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "refers to a single memory location", "view was created in no_grad mode", "is a view and its base or another view of its base has been modified inplace", "Inplace update to inference tensor outside",
+        "a view of a leaf Variable that requires grad is being used")
 LEAF = ("leaf Variable that requires grad is being used in an in-place",)  # a write may be refused for two reasons: which one is named first is open
 
 
@@ -224,7 +225,8 @@ def order_of_factors(d, a, b, text):
 
 @reason("A second backward: one inside the function is part of the compiled graph, and frees nothing that a backward from its results needs.")
 def freed_inside(d, a, b, text):
-    return compiled(a, b) and functional(b) and d["kind"] == "exception" and "no exception" in str(d["b"]) and "backward through the graph a second time" in str(d["a"])
+    inside = functional(b) or ".backward(" in text or "autograd.grad(" in text  # captured for backend eager, too
+    return compiled(a, b) and inside and d["kind"] == "exception" and "no exception" in str(d["b"]) and "backward through the graph a second time" in str(d["a"])
 
 
 ITSELF = re.compile(r"\b(\w+)\.(scatter_|scatter_add_|scatter_reduce_|index_add_|index_copy_|index_put_|put_|index_reduce_)\(.*\b\1\b")
