@@ -1,15 +1,17 @@
-"""How the first call grows with the number of operators: microseconds an operator at 1k, 3k, 10k, 30k, for each shape of graph.
+"""How the first call grows with the number of operators: microseconds of processor time and kilobytes of memory an operator at
+1k, 10k, 30k, 100k, for each shape of graph. The best of three processes, of one beyond 10k.
 
-  python3 bench/growth.py [SHAPE ...] [--sizes 1000,3000]
+  python3 bench/growth.py [SHAPE ...] [--sizes 1000,10000]
 
 Linear means: the last column is within 1.5x of the first one."""
 import os
+import resource
 import subprocess
 import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SIZES = (1000, 3000, 10000, 30000)
+SIZES = (1000, 10000, 30000, 100000)
 
 
 def chain(taper, n):
@@ -72,9 +74,9 @@ def first_call(shape, n):
     taper._dynamo.config.cache_size_limit = 64
     f, args = SHAPES[shape](taper, n)
     g = taper.compile(f, fullgraph=not shape.endswith("backward"))
-    t0 = time.process_time()
+    t0, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     g(*args)
-    print("SECONDS", time.process_time() - t0)
+    print("SECONDS", time.process_time() - t0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def measure(shape, n, limit=300):
@@ -86,7 +88,7 @@ def measure(shape, n, limit=300):
         return None
     for line in p.stdout.splitlines():
         if line.startswith("SECONDS"):
-            return float(line.split()[1])
+            return tuple(map(float, line.split()[1:]))
     print(p.stdout[-2000:])
     return None
 
@@ -100,12 +102,13 @@ def main():
         i = args.index("--sizes")
         sizes = tuple(int(s) for s in args[i + 1].split(","))
         del args[i:i + 2]
-    print("us an operator   " + "".join(f"{n:>10}" for n in sizes) + "      last / first")
+    print("an operator          " + "".join(f"{n:>10}" for n in sizes) + "      last / first")
     for shape in args or SHAPES:
-        us = [measure(shape, n) for n in sizes]
-        us = [s and s / n * 1e6 for s, n in zip(us, sizes)]
-        print(f"{shape:17}" + "".join(f"{u:10.1f}" if u else "         -" for u in us) +
-              (f"{us[-1] / us[0]:15.1f}x" if us[0] and us[-1] else ""), flush=True)
+        runs = [[r for r in (measure(shape, n) for _ in range(3 if n <= 10000 else 1)) if r] for n in sizes]
+        for what, unit, at in (("us", 1e6, 0), ("KB", 1, 1)):
+            each = [min(x[at] for x in r) / n * unit if r else None for r, n in zip(runs, sizes)]
+            print(f"{shape:17} {what} " + "".join(f"{u:10.1f}" if u else "         -" for u in each) +
+                  (f"{each[-1] / each[0]:15.1f}x" if each[0] and each[-1] else ""), flush=True)
 
 
 if __name__ == "__main__":

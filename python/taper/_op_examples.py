@@ -370,7 +370,6 @@ EXAMPLES = {
     'taper.pixel_unshuffle': '>>> x = taper.arange(8.0).view(1, 2, 4)\n>>> taper.pixel_unshuffle(x, 1)\ntensor([[[0., 1., 2., 3.],\n         [4., 5., 6., 7.]]])',
     'taper.polar': '>>> x = taper.tensor([-1.0, 0.5, 2.0])\n>>> y = taper.tensor([2.0, 3.0, 4.0])\n>>> taper.polar(x, y)\ntensor([ 0.4161-0.9093j, -0.4950+0.0706j, -1.3073-1.5136j])',
     'taper.polygamma': '>>> x = taper.tensor([-1.0, 0.5, 2.0])\n>>> taper.polygamma(2, x)\ntensor([    -inf, -16.8288,  -0.4041])',
-    'taper.positive': '>>> x = taper.tensor([-1.0, 0.5, 2.0])\n>>> taper.positive(x)\ntensor([-1.0000,  0.5000,  2.0000])',
     'taper.pow': '>>> x = taper.tensor([-1.0, 0.5, 2.0])\n>>> taper.pow(x, 1)\ntensor([-1.0000,  0.5000,  2.0000])',
     'taper.pow_': '>>> x = taper.tensor([-1.0, 0.5, 2.0])\n>>> taper.pow_(x, 1)\ntensor([-1.0000,  0.5000,  2.0000])',
     'taper.prelu': '>>> x = taper.tensor([[1.0, 2.0], [3.0, 4.0]])\n>>> y = taper.tensor([1.0, 2.0])\n>>> taper.prelu(x, y)\ntensor([[1., 2.],\n        [3., 4.]])',

@@ -8,7 +8,7 @@ _ops = _C._op_functions[""]
 _row = _C._aten
 
 __all__ = ["einsum", "tensordot", "norm", "unique", "unique_consecutive", "nonzero", "broadcast_shapes",
-           "cartesian_prod", "combinations", "cdist", "chain_matmul", "diff", "trapezoid", "trapz",
+           "cartesian_prod", "combinations", "cdist", "positive", "chain_matmul", "diff", "trapezoid", "trapz",
            "cumulative_trapezoid", "cov", "corrcoef", "unravel_index", "logdet", "renorm", "mvlgamma",
            "atleast_1d", "atleast_2d", "atleast_3d", "gradient", "sum_to_size", "unsafe_chunk", "unsafe_split",
            "histogram", "histogramdd", "nonzero_static", "svd_lowrank", "pca_lowrank", "lu", "vander", "stft", "istft",
@@ -205,6 +205,16 @@ def combinations(input, r=2, with_replacement=False):
     f = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(f(range(input.numel()), r))
     return input[T.tensor(rows, dtype=T.int64).reshape(-1, r)]
+
+
+def positive(input):
+    """The tensor itself.
+
+    >>> taper.positive(taper.tensor([-1.0, 0.5]))
+    tensor([-1.0000,  0.5000])
+    """
+    _need("positive", "input", input)
+    return input.positive()
 
 
 def cdist(x1, x2, p=2.0, compute_mode=None):

@@ -20,6 +20,8 @@ typedef struct rb {
     trace *t;
     entry *e;
     map seen; /* object -> recipe */
+    map outs; /* object -> its number among the results of the graph + 1, for the first nouts */
+    size_t nouts;
 } rb;
 
 static recipe *rebuild(rb *b, PyObject *o);
@@ -94,16 +96,24 @@ static recipe *dict_recipe(rb *b, PyObject *o, PyTypeObject *type)
     return r && with_inst(b, o, r) ? r : NULL;
 }
 
+/* Which result of the graph o is; it becomes one. */
+static int out_index(rb *b, PyObject *o)
+{
+    trace *t = b->t;
+    for (; b->nouts < t->outs.n; b->nouts++)
+        map_puti(&b->outs, (uintptr_t)t->outs.at[b->nouts], (void *)(uintptr_t)(b->nouts + 1));
+    uintptr_t i = (uintptr_t)map_geti(&b->outs, (uintptr_t)o);
+    if (i)
+        return (int)i - 1;
+    vec_push(&t->outs, Py_NewRef(o));
+    return (int)t->outs.n - 1;
+}
+
 static recipe *out_recipe(rb *b, PyObject *o)
 {
     trace *t = b->t;
     recipe *r = make(b, R_out, 0);
-    size_t i = 0;
-    while (i < t->outs.n && t->outs.at[i] != o)
-        i++;
-    if (i == t->outs.n)
-        vec_push(&t->outs, Py_NewRef(o));
-    r->index = (int)i;
+    r->index = out_index(b, o);
     if (Py_TYPE(o) != &PyTensor_Type)
         r->obj = keep(b->e, (PyObject *)Py_TYPE(o));
     if (t->did_backward && grad_is_spent(py_tensor(o)))
@@ -128,12 +138,7 @@ static recipe *num_recipe(rb *b, PyObject *o)
 {
     recipe *r = make(b, R_num, 0);
     PyObject *as = py_is_symfloat(o) ? py_symfloat_tensor(o) : o;
-    size_t i = 0;
-    while (i < b->t->outs.n && b->t->outs.at[i] != as)
-        i++;
-    if (i == b->t->outs.n)
-        vec_push(&b->t->outs, Py_NewRef(as));
-    r->index = (int)i;
+    r->index = out_index(b, as);
     r->n = py_is_symfloat(o) ? 'f' : sym_is_bool(py_symint_value(o)) ? 'b' : 'i';
     return remember(b, o, r);
 }
@@ -1078,6 +1083,7 @@ bool rebuild_finish(trace *t, bool returned, PyObject *ret)
     ok = true;
 done:
     map_free(&b.seen);
+    map_free(&b.outs);
     if (!ok && !t->broke && !PyErr_Occurred())
         t_break(t, BRK_live, "the frame's state cannot be rebuilt");
     return ok;
@@ -1678,10 +1684,8 @@ int entry_run(entry *e, frame *f, PyObject **reg, const int64_t *symval, PyObjec
     for (int i = 0; i < e->nsilent && ran; i++)
         in[e->silent[i]].t->storage->version = versions[i];
     free(versions);
-    if (e->nograd)
-        cx->grad_mode = mode;
-    if (e->leaves_grad)
-        cx->grad_mode = e->leaves_grad > 1;
+    if (e->nograd || e->leaves_grad)
+        cx->grad_mode = e->leaves_grad ? e->leaves_grad > 1 : mode;
     cx->autocast = cast;
     if (!ran) { /* in the middle of the graph, perhaps inside of a block that switches modes */
         cx->grad_mode = mode;

@@ -327,6 +327,8 @@ static bool scatter_fits(planner *pl, ir_node *n)
     bool computed = x && x->nuse == 1 && x->kind == IR_call && (row_of(x)->flags & OPF_PW) &&
                     lower_of((op_id)x->op);
     const char *why = NULL;
+    bool rounds = g.adds && dtype_is_float((dtype)t->dt) &&
+                  dtype_size((dtype)t->dt) < 4; /* the call rounds once */
     if (t->numel == 0 || sym_known(SYM_eq, shape_numel(g.nd, g.size), 0))
         why = "it has no elements";
     else if (!pl->c->caps->scatter_ranges && scatter_single(n))
@@ -335,7 +337,7 @@ static bool scatter_fits(planner *pl, ir_node *n)
         why = "not in its element type";
     else if (src->kind != VAL_node && !is_known_number(src))
         why = "its number is not known yet";
-    else if (!computed && pl->c->caps->library && !base_may_end(pl, n))
+    else if (!computed && pl->c->caps->library && (rounds || !base_may_end(pl, n)))
         why = "nothing is computed on the way";
     else if (!decide(pl->c, DECIDE_lower, n))
         why = "refused";

@@ -78,11 +78,13 @@ static void find_written_over(planner *pl, const group *g, const walk *w)
     ir_node *n = g->member[0], *x = n->arg[0].node;
     const info *f = &pl->in[n->id];
     const lin *to = NULL;
+    loop_gather of;
     bool input = x->kind == IR_placeholder, library = pl->in[x->id].library_call != pl->in[x->id].product;
     if (g->part != 2 || !(input ? f->into == x : pl->in[x->id].materialized && !library) ||
         !ir_type_equal(&x->val, &n->val) || !tensor_is_dense(ir_type(x)) || !decide(pl->c, DECIDE_inplace, n))
         return;
-    for (size_t i = 0; i < w->seen.n; i++)
+    loop_gather_of(n, &of);
+    for (size_t i = 0; i < w->seen.n && !of.serial; i++) /* serial: a place may be written more than once */
         if (w->seen.at[i].to == n)
             to = &w->seen.at[i].at;
     for (size_t i = 0; i < w->seen.n; i++) {
@@ -338,7 +340,7 @@ void choose_reuse(planner *pl)
         if (p->step.at[i].kind != STEP_kernel || p->step.at[i].epilogue || fault_state != 0)
             safe = i + 1;
         if (may_refuse(&p->step.at[i]) || fault_state != 0)
-            sure = i + 1;
+            sure = MAX(sure, p->step.at[i].kind == STEP_check && pl->c->caps->asynchronous ? nsteps : i + 1);
     }
     bool *taken = mem_zalloc(MAX(p->slot.n, (size_t)1)), *copy = mem_zalloc(MAX(p->step.n, (size_t)1));
     for (size_t i = 0; i < pl->reuses.n; i++) {
@@ -348,10 +350,11 @@ void choose_reuse(planner *pl)
         if (to < 0 || t->kind != SLOT_buffer || t->reuses || t->transient || taken[of] ||
             tensor_device(t->type).kind != tensor_device(x->type).kind)
             continue;
-        if (x->kind == SLOT_input ? o.step < (o.part ? sure : safe) || x->last > o.step || x->output
-                                  : x->kind != SLOT_buffer || x->output || x->transient ||
-                                        (t->output && (!o.part || x->reuses)) || x->last > o.step ||
-                                        x->last < (o.part ? t->first : o.step))
+        if (x->kind == SLOT_input
+                ? o.step < (o.part ? sure : safe) || x->last > o.step || x->output
+                : x->kind != SLOT_buffer || x->output || x->transient ||
+                      (t->output && (!o.part || x->reuses || pl->in[x->node->id].product)) ||
+                      x->last > o.step || x->last < (o.part ? t->first : o.step))
             continue;
         if (p->step.at[o.step].epilogue) { /* the product reads its operands while rows are written */
             memory_use u = { pl, of, false };

@@ -890,15 +890,16 @@ bool decomp_attention(bld *b, const tp_val *arg, tp_val *out)
                 return false;
     }
     symint L = q->size[q->ndim - 2], S = k->size[k->ndim - 2];
-    /* half of the factor on each side keeps narrow floats in range */
+    /* half of the factor on each side keeps narrow floats in range; keys that are many (a cache) are not written again for it */
+    bool few = !thin && !sym_is_expr(L) && !sym_is_expr(S) && L <= S / 8;
     bool given = arg[6].kind != VAL_none, open = !given && sym_is_expr(e);
     double scale = given ? val_as_f(&arg[6]) : open ? 1 : 1 / sqrt((double)e), root = sqrt(fabs(scale));
-    tp_val half = vF(root);
+    tp_val half = vF(few && !open ? fabs(scale) : root);
     if (open)
         half = vT(b_op(b, sqrt, vT(b_op(b, rsqrt, vT(b_op(b, scalar_tensor, vI(e), vDT(DT_f64)))))));
-    tp_tensor *qs = MUL(vT(q), scale < 0 ? vF(-root) : half);
+    tp_tensor *qs = MUL(vT(q), scale < 0 ? vF(-half.f) : half);
     /* keys are laid out before they are turned: the product reads them either way, a copy that turns is slower */
-    tp_tensor *ks = b_op(b, contiguous, vT(MUL(vT(k), half)));
+    tp_tensor *ks = b_op(b, contiguous, vT(few && !open ? k : MUL(vT(k), half)));
     ks = b_op(b, transpose_int, vT(ks), vI(-2), vI(-1));
     tp_tensor *s = b_op(b, matmul, vT(qs), vT(ks));
     if (causal) {

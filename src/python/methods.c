@@ -349,6 +349,12 @@ static PyObject *m_is_set_to(PyObject *o, PyObject *x)
     return PyBool_FromLong(a->storage == b->storage && a->offset == b->offset && tensor_same_size(a, b) &&
                            !memcmp(a->stride, b->stride, sizeof(symint) * a->ndim));
 }
+static PyObject *m_positive(PyObject *o, PyObject *x) /* itself */
+{
+    if (py_tensor(o)->dt == DT_bool)
+        return PyErr_Format(PyExc_RuntimeError, "The `+` operator, on a bool tensor is not supported.");
+    return Py_NewRef(o);
+}
 static void pinned_release(void *ctx, void *p) { cuda_pinned_free(p); }
 static PyObject *m_pin_memory(PyObject *o, PyObject *const *a, Py_ssize_t n, PyObject *kw)
 {
@@ -430,7 +436,6 @@ static PyObject *m_reversed(PyObject *o, PyObject *x)
 }
 
 /* ---- views by property ---- */
-static PyObject *get_T(PyObject *o, void *x);
 static PyObject *transposed(PyObject *o, bool matrix, const char *name)
 {
     static py_row_ref permute = PY_ROW("permute"), transpose = PY_ROW("transpose.int");
@@ -442,8 +447,8 @@ static PyObject *transposed(PyObject *o, bool matrix, const char *name)
                 PyExc_RuntimeError,
                 "tensor.%s is only supported on matrices or batches of matrices. Got %d-D tensor.", name,
                 t->ndim);
-        if (t->ndim == 0) /* itself */
-            return get_T(o, NULL);
+        if (t->ndim == 0)
+            return Py_NewRef(o);
         r = py_row_t(&transpose, (tp_val[]){ vT(t), vI(-2), vI(-1) }, 3, &err);
     } else {
         symint dims[TP_MAX_DIMS];
@@ -477,6 +482,8 @@ static PyObject *get_T(PyObject *o, void *x)
             PyExc_RuntimeError, "tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.%s",
             py_tensor(o)->ndim,
             py_tensor(o)->ndim > 2 ? " For batches of matrices, consider using tensor.mH" : "");
+    if (x && !py_tensor(o)->ndim)
+        return conjugated(Py_NewRef(o));
     return x ? conjugated(transposed(o, false, "T")) : transposed(o, false, "T");
 }
 static PyObject *get_mT(PyObject *o, void *x)
@@ -697,6 +704,7 @@ static PyMethodDef methods[] = {
     { "_is_fake", m_is_fake, METH_NOARGS, "has no memory" },
     { "__complex__", m_complex, METH_NOARGS, NULL },
     { "__reversed__", m_reversed, METH_NOARGS, NULL },
+    { "positive", m_positive, METH_NOARGS, "positive() -> Tensor: the tensor itself" },
     { NULL }
 };
 static PyGetSetDef getset[] = { { "T", get_T, NULL, "reversed dimensions", NULL },

@@ -688,7 +688,7 @@ static PyObject *nb_invert(PyObject *a)
     }
     return py_op("bitwise_not", &a, 1);
 }
-static PyObject *nb_pos(PyObject *a) { return Py_NewRef(a); }
+static PyObject *nb_pos(PyObject *a) { return PyObject_CallMethod(a, "positive", NULL); }
 
 static int nb_bool(PyObject *o)
 {

@@ -162,6 +162,24 @@ def test_as_a_library_and_as_assembly():
 MODELS = ("mlp", "convnet", "resnet", "gpt", "lstm", "autoencoder", "vit", "unet")
 
 
+def test_parts_written_in_place_as_c():
+    def rows(x):
+        y = x.sin()
+        for i in range(4):
+            y[i] = y[i] * 2 + y[(i + 1) % 6]
+        return y
+
+    def beside(x):
+        y = x @ x.t()
+        z = y.exp()
+        z[1:3] = y[:2] * 2
+        w = x + 1
+        w[:, 2:4] = 5
+        return z, w, w.sum(0)
+    for f in (rows, beside):
+        run_in_c(f, (taper.randn(6, 5),))
+
+
 def test_models_as_c():
     import models
     for name in MODELS:

@@ -35,9 +35,15 @@ def cache_attention(c, k, at):
     return taper.softmax(s, -1) @ c
 
 
+def cache_library(c, k, at):
+    c[:, at] = k
+    return taper.nn.functional.scaled_dot_product_attention(k, c, c)
+
+
 def test_a_cache_is_not_copied():
     c, k, at = taper.zeros(4, 2048, 64), taper.randn(4, 1, 64), taper.tensor([5])
-    for f, args in ((cache_slice, (c, k)), (cache_index, (c, k, at)), (cache_copy, (c, k, at)), (cache_attention, (c, k, at))):
+    for f, args in ((cache_slice, (c, k)), (cache_index, (c, k, at)), (cache_copy, (c, k, at)), (cache_attention, (c, k, at)),
+                    (cache_library, (c, k, at))):
         with taper.no_grad():
             mine = [a.clone() for a in args]
             want = f(*mine)
@@ -114,6 +120,19 @@ def by_index(x):
     return y
 
 
+def one_place_again_and_again(x):
+    y = x[:1] * 1
+    return y.index_put((taper.arange(4) % y.shape[0],), y[:1].tanh(), accumulate=True) - 1
+
+
+def of_a_product(x):
+    y = x @ x.t()
+    z = y.clamp(-1, 1).var(0)
+    w = x.t() @ x
+    w[2:4] = w[4:6] * 2
+    return y.index_put([taper.tensor([1])], taper.ones(())), z, w, taper.sin(z)
+
+
 def kept_for_backward(x):
     y = x.sin()
     z = y * y
@@ -135,7 +154,7 @@ def read_before(x):
 
 
 def test_values():
-    fs = (rows, rows_of_one, rows_and_their_sums, columns, old_and_new, turned, shifted, flipped, by_index, kept_for_backward, into_itself, read_before)
+    fs = (rows, rows_of_one, rows_and_their_sums, columns, old_and_new, turned, shifted, flipped, by_index, one_place_again_and_again, of_a_product, kept_for_backward, into_itself, read_before)
     layouts = (lambda x: x, lambda x: x.t().contiguous().t(), lambda x: taper.cat([x, x], 1)[:, ::2], lambda x: x.flip(1))
     for f, turn in itertools.product(fs, layouts):
         x = taper.arange(640.0).view(40, 16) / 64

@@ -156,6 +156,9 @@ taper._C._capture_role(_traced, "true")
 def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True, context_fn=None, determinism_check="default", debug=False,
                early_stop=True, **kwargs):
     """function(*args) whose intermediates are recomputed in backward. In a compiled function the compiler decides what is."""
+    if not use_reentrant and taper.is_grad_enabled() and not taper.is_inference_mode_enabled() and any(isinstance(a, taper.Tensor) and a.is_inference() for a in args):
+        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. "
+                           "To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.")
     if _traced():
         return function(*args, **kwargs)
     if use_reentrant:

@@ -66,7 +66,8 @@ def functional(way):
     return way.split()[1] in FUNCTIONAL and way.startswith("taper")
 
 
-TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "refers to a single memory location", "view was created in no_grad mode", "is a view and its base or another view of its base has been modified inplace", "Inplace update to inference tensor outside")
+TAPE = ("modified by an inplace operation", "is a view and is being modified inplace", "refer to a single memory location", "refers to a single memory location", "view was created in no_grad mode", "is a view and its base or another view of its base has been modified inplace", "Inplace update to inference tensor outside",
+        "a view of a leaf Variable that requires grad is being used")
 LEAF = ("leaf Variable that requires grad is being used in an in-place",)  # a write may be refused for two reasons: which one is named first is open
 
 
@@ -85,6 +86,8 @@ def two_refusals(d, a, b, text):
 
 @reason("A leaf that a compiled graph takes and does not need gets a gradient of zeros where the tape of eager execution never reaches it. PyTorch's aot_eager does the same.")
 def zeros_for_none(d, a, b, text):
+    if crossing(a, b) and d["kind"] == "structure" and d.get("zeros") and ".second." in d["at"]:
+        return True  # PyTorch computes zeros where a formula does not depend on the leaf; Taper has no step there
     return compiled(a, b) and functional(b) and d["kind"] in ("structure", "grad") and bool(d.get("zeros")) and (".items[" in d["at"] or d["kind"] == "grad" or "double=True" in text)
 
 
@@ -108,6 +111,8 @@ def bypassed_views(d, a, b, text):
 def gradient_layout(d, a, b, text):
     if crossing(a, b) and "jacfwd(" in text and (d["kind"] == "stride" or "Can't detach views in-place" in str(d["b"])):
         return True  # a matrix by rows in Taper; PyTorch's is a transposed view of one by columns
+    if crossing(a, b) and d["kind"] == "offset" and ".grads." in d["at"] and "as_strided(" in text:
+        return True
     return (crossing(a, b) or functional(b)) and d["kind"] == "stride" and (".first." in d["at"] or ".second." in d["at"]) and 0 not in (d["a"] or [0])
 
 
@@ -220,7 +225,8 @@ def order_of_factors(d, a, b, text):
 
 @reason("A second backward: one inside the function is part of the compiled graph, and frees nothing that a backward from its results needs.")
 def freed_inside(d, a, b, text):
-    return compiled(a, b) and functional(b) and d["kind"] == "exception" and "no exception" in str(d["b"]) and "backward through the graph a second time" in str(d["a"])
+    inside = functional(b) or ".backward(" in text or "autograd.grad(" in text  # captured for backend eager, too
+    return compiled(a, b) and inside and d["kind"] == "exception" and "no exception" in str(d["b"]) and "backward through the graph a second time" in str(d["a"])
 
 
 ITSELF = re.compile(r"\b(\w+)\.(scatter_|scatter_add_|scatter_reduce_|index_add_|index_copy_|index_put_|put_|index_reduce_)\(.*\b\1\b")
@@ -254,3 +260,23 @@ def effects_before_a_failure(d, a, b, text):
 @reason("as_strided beyond memory of symbolic size is noticed where its elements are used.")
 def unused_as_strided(d, a, b, text):
     return compiled(a, b) and "dynamic=True" in text and d["kind"] in ("exception", "line") and "setStorage: sizes" in str(d["a"])
+
+
+@reason("A derivative that neither has: PyTorch's class depends on how its formula was left out.")
+def no_derivative(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "exception" and all(re.search(r"derivative for .* is not implemented", str(x)) for x in (d["a"], d["b"]))
+
+
+@reason("Whether a result without elements is a view of its operand reaches no memory.")
+def views_of_nothing(d, a, b, text):
+    return crossing(a, b) and d["kind"] == "written" and 0 in (d.get("shape") or ())
+
+
+@reason("A value that a graph made and wrote comes out of it written: its counter begins there. PyTorch's aot_eager does the same.")
+def counters_of_results(d, a, b, text):
+    return compiled(a, b) and functional(b) and "._version" in text and d["kind"] in ("python value", "structure")
+
+
+@reason("torch.func of inference tensors: PyTorch's transforms wrap them in tensors of their own, Taper's use the tape.")
+def transforms_of_inference_tensors(d, a, b, text):
+    return crossing(a, b) and d["kind"] in ("exception", "line") and "torch.func." in text and "Inference tensors cannot be saved" in str(d["a"])

@@ -54,7 +54,7 @@ def clip_grad_value_(parameters, clip_value, foreach=None):
 
 
 def parameters_to_vector(parameters):
-    return taper.cat([p.reshape(-1) for p in parameters])
+    return taper.cat([p.view(-1) for p in parameters])
 
 
 def vector_to_parameters(vec, parameters):
