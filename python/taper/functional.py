@@ -3,6 +3,7 @@ import functools as _functools
 import math as _math
 from . import _C
 from ._C import Tensor
+from ._overridable import overridable_functions as _overridable_functions
 
 _ops = _C._op_functions[""]
 _row = _C._aten
@@ -829,3 +830,9 @@ def _method(f):
 for _f in (norm, unique, unique_consecutive, nonzero, diff, cov, corrcoef, logdet, renorm, mvlgamma, sum_to_size,
            unsafe_chunk, unsafe_split, histogram, nonzero_static, lu, stft, istft):
     _C._tensor_set(_f.__name__, _method(_f))
+
+
+_overridable_functions(globals(), """alias_copy as_strided_copy cartesian_prod cdist combinations corrcoef cov cumulative_trapezoid detach_copy diagonal_copy diff
+expand_copy gradient histogram histogramdd istft logdet mvlgamma narrow_copy permute_copy renorm select_copy slice_copy split_copy
+split_with_sizes_copy squeeze_copy stft t_copy tensordot transpose_copy trapezoid trapz unbind_copy unfold_copy unique_consecutive unravel_index
+unsafe_chunk unsafe_split unsqueeze_copy view_copy unique norm""".split())

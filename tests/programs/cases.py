@@ -566,7 +566,7 @@ def _(torch):
 @case("monai", "SwinUNETR")
 def _(torch):
     from monai.networks.nets import SwinUNETR
-    return SwinUNETR(in_channels=1, out_channels=2, feature_size=12, spatial_dims=2, depths=(1, 1, 1, 1), num_heads=(2, 2, 2, 2)), (torch.randn(1, 1, 32, 32),), {}
+    return SwinUNETR(in_channels=1, out_channels=2, feature_size=12, spatial_dims=2, depths=(1, 1, 1, 1), num_heads=(2, 2, 2, 2)), (torch.randn(1, 1, 64, 64),), {}
 
 
 @case("monai", "UNETR")
