@@ -399,7 +399,7 @@ def _(torch):
 @case("vit-pytorch", "MAE")
 def _(torch):
     from vit_pytorch import MAE, ViT
-    m = MAE(encoder=ViT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=1, heads=2, mlp_dim=32), decoder_dim=16, decoder_depth=1)
+    m = MAE(encoder=ViT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=1, heads=2, mlp_dim=32), decoder_dim=32, decoder_depth=1)
     return m, (torch.randn(2, 3, 32, 32),), {}
 
 
@@ -538,7 +538,7 @@ def _torchvision(name, kw):
 
 
 for _name, _kw in (("resnet18", {}), ("mobilenet_v3_small", {}), ("efficientnet_b0", {}), ("swin_t", {}), ("convnext_tiny", {}), ("squeezenet1_0", {}),
-                   ("vit_b_32", dict(image_size=64)), ("regnet_y_400mf", {}), ("shufflenet_v2_x0_5", {})):
+                   ("vit_b_32", dict(image_size=64)), ("mnasnet0_5", {}), ("shufflenet_v2_x0_5", {})):
     case("torchvision", _name)(_torchvision(_name, _kw))
 
 
