@@ -396,11 +396,10 @@ def _(torch):
     return CvT(num_classes=10, s1_emb_dim=8, s1_heads=1, s2_emb_dim=16, s2_heads=2, s2_depth=1, s3_emb_dim=16, s3_heads=2, s3_depth=1), (torch.randn(2, 3, 32, 32),), {}
 
 
-@case("vit-pytorch", "MAE")
+@case("vit-pytorch", "CaiT")
 def _(torch):
-    from vit_pytorch import MAE, ViT
-    m = MAE(encoder=ViT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=1, heads=2, mlp_dim=32), decoder_dim=32, decoder_depth=1)
-    return m, (torch.randn(2, 3, 32, 32),), {}
+    from vit_pytorch.cait import CaiT
+    return CaiT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=1, cls_depth=1, heads=2, mlp_dim=32), (torch.randn(2, 3, 32, 32),), {}
 
 
 @case("x-transformers", "XTransformer")
