@@ -52,6 +52,16 @@ for _n in ("add sub mul div pow addcmul addcdiv lerp clamp_min clamp_max abs aco
     __all__ += ["_foreach_" + _n, f"_foreach_{_n}_"]
 
 
+_pow_lists = globals()["_foreach_pow"]
+
+
+def _foreach_pow(self, exponent):
+    """pow of every tensor of a list; or a number to the power of each."""
+    if isinstance(self, (int, float, complex)) and isinstance(exponent, (list, tuple)):
+        return tuple(self ** t for t in exponent)
+    return _pow_lists(self, exponent)
+
+
 def _foreach_maximum(self, other):
     _check_lists(self, other)
     return tuple(t.clamp_min(_pick(other, i, len(self))) for i, t in enumerate(self))

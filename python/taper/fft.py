@@ -1,6 +1,7 @@
 """Discrete Fourier transforms, with PyTorch's names and conventions; any length, float32 and float64."""
 import taper
 from . import _C
+from ._overridable import overridable_functions as _overridable_functions
 
 __all__ = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fft2", "ifft2", "rfft2", "irfft2", "hfft2", "ihfft2", "fftn", "ifftn", "rfftn",
            "irfftn", "hfftn", "ihfftn", "fftfreq", "rfftfreq", "fftshift", "ifftshift"]
@@ -246,3 +247,6 @@ def fftshift(input, dim=None):
 def ifftshift(input, dim=None):
     """The inverse of fftshift."""
     return _shift(input, dim, -1)
+
+
+_overridable_functions(globals(), [n for n in __all__ if n not in ("fftfreq", "rfftfreq")])

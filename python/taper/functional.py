@@ -3,6 +3,7 @@ import functools as _functools
 import math as _math
 from . import _C
 from ._C import Tensor
+from ._overridable import overridable_functions as _overridable_functions
 
 _ops = _C._op_functions[""]
 _row = _C._aten
@@ -844,3 +845,149 @@ def _method(f):
 for _f in (norm, unique, unique_consecutive, nonzero, diff, cov, corrcoef, logdet, renorm, mvlgamma, sum_to_size,
            unsafe_chunk, unsafe_split, histogram, nonzero_static, lu, stft, istft):
     _C._tensor_set(_f.__name__, _method(_f))
+
+
+# --- small questions and names that stand beside methods or nn.functional -------------------------------------------
+def is_conj(input):
+    """Is it a conjugate that is not computed yet? Here they always are.
+
+    >>> taper.is_conj(taper.ones(1))
+    False
+    """
+    return input.is_conj()
+
+
+def is_neg(input):
+    """Is it a negation that is not computed yet? Here they always are.
+
+    >>> taper.is_neg(taper.ones(1))
+    False
+    """
+    return input.is_neg()
+
+
+def is_signed(input):
+    """Has its type negative numbers?
+
+    >>> taper.is_signed(taper.ones(1)), taper.is_signed(taper.ones(1, dtype=taper.uint8))
+    (True, False)
+    """
+    return input.is_signed()
+
+
+def is_inference(input):
+    """Was it made in inference mode?
+
+    >>> taper.is_inference(taper.ones(1))
+    False
+    """
+    return input.is_inference()
+
+
+def is_same_size(input, other):
+    """Have both the same shape?
+
+    >>> taper.is_same_size(taper.ones(2), taper.zeros(2))
+    True
+    """
+    return input.shape == other.shape
+
+
+def get_device(input):
+    """The number of its device; -1 on the CPU.
+
+    >>> taper.get_device(taper.ones(1))
+    -1
+    """
+    return input.get_device()
+
+
+def _reduced(values, reduction):
+    """0: as they are, 1: their mean, 2: their sum."""
+    return values if reduction == 0 else values.mean() if reduction == 1 else values.sum()
+
+
+def hinge_embedding_loss(input, target, margin=1.0, reduction=1):
+    """nn.functional.hinge_embedding_loss with the number of a reduction.
+
+    >>> taper.hinge_embedding_loss(taper.tensor([0.5]), taper.tensor([-1]))
+    tensor(0.5000)
+    """
+    zero = _T().zeros_like(input)
+    return _reduced(_ops["where"](target == 1, input, zero) + _ops["where"](target == -1, (margin - input).clamp(min=0), zero), reduction)
+
+
+def margin_ranking_loss(input1, input2, target, margin=0.0, reduction=1):
+    """nn.functional.margin_ranking_loss with the number of a reduction.
+
+    >>> taper.margin_ranking_loss(taper.tensor([1.0]), taper.tensor([3.0]), taper.tensor([1]))
+    tensor(2.)
+    """
+    return _reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
+
+
+def kl_div(input, target, reduction=1, *, log_target=False):
+    """nn.functional.kl_div with the number of a reduction.
+
+    >>> taper.kl_div(taper.tensor([0.0]), taper.tensor([1.0]))
+    tensor(0.)
+    """
+    return _reduced(target.exp() * (target - input) if log_target else _ops["xlogy"](target, target) - target * input, reduction)
+
+
+def frobenius_norm(input, dim, keepdim=False):
+    """The root of the sum of squares over these dimensions.
+
+    >>> taper.frobenius_norm(taper.tensor([[3.0, 4.0]]), [0, 1])
+    tensor(5.)
+    """
+    return _T().linalg.vector_norm(input, 2, dim, keepdim)
+
+
+def nuclear_norm(input, dim=(-2, -1), keepdim=False):
+    """The sum of the singular values.
+
+    >>> taper.nuclear_norm(taper.eye(2))
+    tensor(2.)
+    """
+    return _T().linalg.matrix_norm(input, "nuc", tuple(dim), keepdim)
+
+
+def unsafe_split_with_sizes(input, split_sizes, dim=0):
+    """split() into parts of these sizes.
+
+    >>> taper.unsafe_split_with_sizes(taper.arange(3), [1, 2])
+    (tensor([0]), tensor([1, 2]))
+    """
+    return tuple(t.clone() for t in input.split(list(split_sizes), dim))
+
+
+def native_channel_shuffle(input, groups):
+    """The channels of the groups, one of each in turn.
+
+    >>> taper.native_channel_shuffle(taper.arange(4.0).reshape(1, 4, 1, 1), 2).flatten()
+    tensor([0., 2., 1., 3.])
+    """
+    return _T().nn.functional.channel_shuffle(input, groups)
+
+
+def norm_except_dim(v, pow=2, dim=0):
+    """The norm over all dimensions but one.
+
+    >>> taper.norm_except_dim(taper.tensor([[3.0, 4.0]]))
+    tensor([[5.]])
+    """
+    if dim == -1:
+        return v.norm(pow)
+    return _T().linalg.vector_norm(v, pow, [d for d in range(v.dim()) if d != dim % v.dim()], True)
+
+
+__all__ += ["is_conj", "is_neg", "is_signed", "is_inference", "is_same_size", "get_device", "hinge_embedding_loss", "margin_ranking_loss", "kl_div",
+            "frobenius_norm", "nuclear_norm", "unsafe_split_with_sizes", "native_channel_shuffle", "norm_except_dim"]
+
+
+_overridable_functions(globals(), """alias_copy as_strided_copy cartesian_prod cdist combinations corrcoef cov cumulative_trapezoid detach_copy diagonal_copy diff
+expand_copy gradient histogram histogramdd istft logdet mvlgamma narrow_copy permute_copy renorm select_copy slice_copy split_copy
+split_with_sizes_copy squeeze_copy stft t_copy tensordot transpose_copy trapezoid trapz unbind_copy unfold_copy unique_consecutive unravel_index
+unsafe_chunk unsafe_split unsqueeze_copy view_copy unique norm is_conj is_neg is_signed is_inference is_same_size get_device
+hinge_embedding_loss margin_ranking_loss kl_div frobenius_norm nuclear_norm unsafe_split_with_sizes native_channel_shuffle norm_except_dim""".split())

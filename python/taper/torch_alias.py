@@ -112,6 +112,8 @@ def install():
     for cls in vars(_exc).values():  # tracebacks name them as the program does
         if isinstance(cls, type) and cls.__module__ == "taper._dynamo.exc":
             cls.__module__ = "torch._dynamo.exc"
+    from . import _logging  # loggers of Python's own are there from the start, as the original's are
+    _logging.install()
     return True
 
 

@@ -218,6 +218,9 @@ PyObject *t_array_outside(void);                               /* makes a NumPy 
 bool t_is_numpy_scalar(PyTypeObject *tp);
 void t_keep_apart(trace *t, tobj *k); /* no other object told apart by which it is may be this one */
 guard *t_want(trace *t, guard_kind k, source *s, PyObject *obj);
+/* trace_known.c */
+PyObject *t_known_int(trace *t, PyObject *o); /* the number in a 0-d tensor made of constants; new, or NULL */
+PyObject *t_known_args(trace *t, PyObject *const *args, Py_ssize_t n);
 /* trace_module.c */
 PyObject *t_module_hooked(trace *t, PyObject *o);
 PyObject *t_module_attr(trace *t, PyObject *o, PyObject *name);

@@ -1134,6 +1134,19 @@ PyObject *t_native(trace *t, PyObject *f, PyObject *const *args, Py_ssize_t narg
     if (floats && operator_ && !t_symfloat_args(v, n, own))
         goto done;
     r = PyObject_Vectorcall(f, v, (size_t)nargs, kwnames);
+    if (!r && operator_ && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyObject *et, *ev, *etb;
+        PyErr_Fetch(&et, &ev, &etb);
+        PyObject *known = t_known_args(t, v, n);
+        if (known) {
+            Py_XDECREF(et);
+            Py_XDECREF(ev);
+            Py_XDECREF(etb);
+            r = PyObject_Vectorcall(f, &PyTuple_GET_ITEM(known, 0), (size_t)nargs, kwnames);
+            Py_DECREF(known);
+        } else
+            PyErr_Restore(et, ev, etb);
+    }
     if (!r && PyErr_ExceptionMatches(py_fake_error)) {
         PyObject *et, *ev, *etb;
         PyErr_Fetch(&et, &ev, &etb);

@@ -162,6 +162,13 @@ bool ev_set_logs(const ev_setting *s, int n, strbuf *why);
 void ev_set_logs_default(void); /* the preset DEFAULT_LOGGING */
 /* config.log_level and config.debug: from INFO down graph breaks and the component dynamo at that level show; debug
  * shows each graph and its guards. Adds to what set_logs chose; the environment variable wins over both. */
+/* The level of a component that was set for it alone, by its name; 0: none. */
+int ev_own_level(const char *component);
+bool ev_set_own_level(const char *component, int level);
+/* Others who show messages (Python's logging): false, they are not wanted on standard error. */
+typedef bool ev_relay_fn(int level, const char *component, const char *artifact, const char *file, int line,
+                         const char *text);
+void ev_relay(ev_relay_fn *fn);
 void ev_set_logs_config(int level, bool debug);
 void ev_reset_logs(void);
 /* Whether a dotted name is an importable module (asked of front); NULL: no name is. */

@@ -439,6 +439,26 @@ bool ev_set_logs(const ev_setting *s, int n, strbuf *why)
     return ok;
 }
 
+/* 0: not set. */
+int ev_own_level(const char *component)
+{
+    int c = find_component(component);
+    return c < 0 ? 0 : set.component[c];
+}
+
+bool ev_set_own_level(const char *component, int level)
+{
+    int c = find_component(component);
+    if (c < 0)
+        return false;
+    ev_lock_init();
+    pthread_mutex_lock(&ev_lock);
+    set.component[c] = (uint8_t)(level < 0 ? 0 : level > UINT8_MAX ? UINT8_MAX : level);
+    ev_refresh();
+    pthread_mutex_unlock(&ev_lock);
+    return true;
+}
+
 void ev_set_logs_config(int level, bool debug)
 {
     ev_lock_init();

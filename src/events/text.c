@@ -141,9 +141,13 @@ static void prefixed(strbuf *b, const message *m)
     strbuf_free(&p);
 }
 
+static ev_relay_fn *relay;
+void ev_relay(ev_relay_fn *fn) { relay = fn; }
+
 static void show(const message *m)
 {
     strbuf b = { 0 };
+    bool wanted = !relay || relay(m->level, m->component, m->artifact, m->file, m->line, m->text);
 
     ev_lock_init();
     pthread_mutex_lock(&ev_lock);
@@ -157,7 +161,7 @@ static void show(const message *m)
             prefixed(&b, m);
         if (writer)
             writer(writer_data, b.s, b.n);
-        else
+        else if (wanted)
             fd_write_all(STDERR_FILENO, b.s, b.n);
         if (out_fd >= 0)
             fd_write_all(out_fd, b.s, b.n);

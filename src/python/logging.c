@@ -106,7 +106,54 @@ static PyObject *set_config(PyObject *m, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *set_level(PyObject *m, PyObject *args)
+{
+    const char *name;
+    int level;
+    if (!PyArg_ParseTuple(args, "si", &name, &level))
+        return NULL;
+    return ev_set_own_level(name, level) ? Py_NewRef(Py_None)
+                                         : PyErr_Format(PyExc_ValueError, "no log component '%s'", name);
+}
+
+static PyObject *get_level(PyObject *m, PyObject *name)
+{
+    const char *s = PyUnicode_AsUTF8(name);
+    return s ? PyLong_FromLong(ev_own_level(s)) : NULL;
+}
+
+/* Messages go to Python's logging as well, from threads that hold the GIL: those that write records must not wait for it. */
+static PyObject *relay_to; /* function(level, component, artifact, file, line, text) -> bool */
+static bool relay(int level, const char *component, const char *artifact, const char *file, int line,
+                  const char *text)
+{
+    static _Thread_local bool inside;
+    PyObject *et, *ev, *etb, *r = NULL;
+    if (!relay_to || inside || !Py_IsInitialized() || !PyGILState_Check())
+        return true;
+    inside = true;
+    PyErr_Fetch(&et, &ev, &etb);
+    r = PyObject_CallFunction(relay_to, "iszsis", level, component, artifact, file, line, text);
+    bool wanted = !r || r == Py_True;
+    if (!r)
+        PyErr_WriteUnraisable(relay_to);
+    Py_XDECREF(r);
+    PyErr_Restore(et, ev, etb);
+    inside = false;
+    return wanted;
+}
+
+static PyObject *set_relay(PyObject *m, PyObject *fn)
+{
+    Py_XSETREF(relay_to, fn == Py_None ? NULL : Py_NewRef(fn));
+    ev_relay(relay_to ? relay : NULL);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    { "_set_log_level", set_level, METH_VARARGS, "_set_log_level(component, level)" },
+    { "_log_level", get_level, METH_O, "_log_level(component): the level set for it alone, or 0" },
+    { "_set_log_relay", set_relay, METH_O, "_set_log_relay(fn): who shows messages, too" },
     { "_set_logs_config", set_config, METH_VARARGS, "_set_logs_config(level, debug)" },
     { "_set_logs", set_logs, METH_VARARGS, "_set_logs(settings, modules)" },
     { "_set_logs_string", set_string, METH_O, "_set_logs_string(text)" },

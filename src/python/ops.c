@@ -1140,6 +1140,9 @@ static bool self_is_second(const op_name *n)
 static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    PyObject *taken = NULL;
+    if (n > 0 && !py_is_tensor(args[0]) && py_overrides && py_taken(o, args, n, kwnames, &taken))
+        return taken;
     if (n < 1 || !py_is_tensor(args[0]))
         return PyErr_Format(PyExc_TypeError,
                             "descriptor '%s' for 'Tensor' objects needs a Tensor as its first argument",

@@ -396,11 +396,10 @@ def _(torch):
     return CvT(num_classes=10, s1_emb_dim=8, s1_heads=1, s2_emb_dim=16, s2_heads=2, s2_depth=1, s3_emb_dim=16, s3_heads=2, s3_depth=1), (torch.randn(2, 3, 32, 32),), {}
 
 
-@case("vit-pytorch", "MAE")
+@case("vit-pytorch", "CaiT")
 def _(torch):
-    from vit_pytorch import MAE, ViT
-    m = MAE(encoder=ViT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=1, heads=2, mlp_dim=32), decoder_dim=16, decoder_depth=1)
-    return m, (torch.randn(2, 3, 32, 32),), {}
+    from vit_pytorch.cait import CaiT
+    return CaiT(image_size=32, patch_size=8, num_classes=10, dim=32, depth=1, cls_depth=1, heads=2, mlp_dim=32), (torch.randn(2, 3, 32, 32),), {}
 
 
 @case("x-transformers", "XTransformer")
@@ -538,7 +537,7 @@ def _torchvision(name, kw):
 
 
 for _name, _kw in (("resnet18", {}), ("mobilenet_v3_small", {}), ("efficientnet_b0", {}), ("swin_t", {}), ("convnext_tiny", {}), ("squeezenet1_0", {}),
-                   ("vit_b_32", dict(image_size=64)), ("regnet_y_400mf", {}), ("shufflenet_v2_x0_5", {})):
+                   ("vit_b_32", dict(image_size=64)), ("mnasnet0_5", {}), ("shufflenet_v2_x0_5", {})):
     case("torchvision", _name)(_torchvision(_name, _kw))
 
 
@@ -566,7 +565,7 @@ def _(torch):
 @case("monai", "SwinUNETR")
 def _(torch):
     from monai.networks.nets import SwinUNETR
-    return SwinUNETR(in_channels=1, out_channels=2, feature_size=12, spatial_dims=2, depths=(1, 1, 1, 1), num_heads=(2, 2, 2, 2)), (torch.randn(1, 1, 32, 32),), {}
+    return SwinUNETR(in_channels=1, out_channels=2, feature_size=12, spatial_dims=2, depths=(1, 1, 1, 1), num_heads=(2, 2, 2, 2)), (torch.randn(1, 1, 64, 64),), {}
 
 
 @case("monai", "UNETR")

@@ -253,3 +253,27 @@ def test_replace_pattern():
     assert taper.fx.replace_pattern(gm, lambda x: taper.relu(x).neg(), lambda x: x) == [] and taper.equal(gm(x), x * 0)
     layers = taper.fx.symbolic_trace(taper.nn.Sequential(taper.nn.Linear(3, 3), taper.nn.ReLU()))
     assert not taper.fx.replace_pattern(layers, lambda x: x.sin(), lambda x: x.cos()) and layers(x).shape == (3,)
+
+
+def test_functions_written_in_python_are_one_call():
+    F = taper.nn.functional
+
+    def target(f, *args):
+        gm = taper.fx.symbolic_trace(f)
+        calls = [n for n in gm.graph.nodes if n.op == "call_function"]
+        assert len(calls) == 1, [n.target for n in calls]
+        want, got = f(*args), gm(*args)
+        assert taper.equal(want, got)
+        return calls[0].target
+    x, y = taper.arange(6.0).reshape(2, 3), taper.ones(2, 3)
+    assert target(lambda x, y: taper.tensordot(x, y, dims=2), x, y) is taper.tensordot
+    assert target(lambda x: taper.diff(x, dim=1), x) is taper.diff
+    assert target(lambda x, y: taper.cdist(x, y), x, y) is taper.cdist
+    assert target(lambda x, y: taper.cartesian_prod(x, y), x[0], y[0]) is taper.cartesian_prod
+    assert target(lambda x, y: F.mse_loss(x, y), x, y) is F.mse_loss
+    assert target(lambda x, y: F.smooth_l1_loss(input=x, target=y), x, y) is F.smooth_l1_loss
+    assert target(lambda x: F.normalize(x, dim=0), x) is F.normalize
+    assert target(lambda x: F.softsign(x), x) is F.softsign
+    assert target(lambda x: F.adaptive_avg_pool2d(x, 1), x[None]) is F.adaptive_avg_pool2d
+    assert target(lambda x: taper.fft.rfft(x), x) is taper.fft.rfft
+    assert target(lambda x: taper.cov(x), x) is taper.cov

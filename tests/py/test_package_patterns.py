@@ -501,6 +501,30 @@ def test_settings_of_the_process():
         taper.set_default_dtype(taper.float32)
 
 
+def test_sizes_in_tensors_made_of_constants():
+    whole(lambda x: x.view(taper.tensor(2), 6) + x.reshape(taper.div(taper.tensor(12), 6, rounding_mode="trunc"), 6))
+    whole(lambda x: x.new_zeros(taper.tensor(3), 2) + x.flatten().view(taper.tensor(3) * 4 // 2, 2)[:3])
+
+    def written(x):
+        n = taper.tensor(2)
+        n.add_(1)
+        return x.view(n, 4)
+
+    def given(x, n):
+        return x.view(n, 4)
+    taper._dynamo.reset()
+    assert taper.compile(written)(X()).shape == (3, 4)  # what was written is looked at when it runs
+    for n in (3, 3):
+        assert taper.compile(given)(X(), taper.tensor(n)).shape == (3, 4)
+    for f, a in ((given, taper.tensor(2)), (lambda x, n: x.view(taper.tensor(5), 4), None)):
+        try:
+            taper.compile(f)(X(), a)
+        except RuntimeError as e:
+            assert "is invalid for input of size 12" in str(e)
+            continue
+        raise AssertionError
+
+
 def test_what_is_known_of_tensors_without_gradients():
     whole(lambda x: x + (x.grad_fn is None) + x.is_leaf + ((x * 2).grad_fn is None) + (x * 2).is_leaf)
 

@@ -25,15 +25,17 @@ class ExportedModule(GraphModule):
         return True  # node by node
 
 
-def _bound(signature, args, kwargs):
+def _bound(signature, args, kwargs, defaults=True):
     if signature is None:
         return args, kwargs
     b = signature.bind(*args, **kwargs)
-    b.apply_defaults()
+    if defaults:
+        b.apply_defaults()
     return b.args, b.kwargs
 
 
-def exported(f, args, kwargs, aten):
+def exported(f, args, kwargs, aten, defaults=True):
+    """defaults: are arguments that are not given inputs, too?"""
     from .eval_frame import _make, _wrap, reset
     made = []  # (graph, inputs, results of the first call)
 
@@ -47,7 +49,7 @@ def exported(f, args, kwargs, aten):
         signature = inspect.signature(f.forward if isinstance(f, _C_module()) else f)
     except (TypeError, ValueError):
         signature = None
-    tree = _bound(signature, args, kwargs)
+    tree = _bound(signature, args, kwargs, defaults)
     leaves, in_spec = pytree.tree_flatten(tree)
     reset()
     result = _wrap(f, _make(keep, None, True, None))(*args, **kwargs)

@@ -1,5 +1,6 @@
 """Text logs from Python: set_logs(graph_breaks=True, dynamo=logging.DEBUG)."""
 from .. import _C
+from ._python import follow as _follow, getArtifactLogger, install  # noqa: F401
 
 DEFAULT_LOGGING = object()  # pass as set_logs(DEFAULT_LOGGING) or use default_logs()
 
@@ -13,10 +14,15 @@ def set_logs(*preset, modules=None, **settings):
         if len(preset) != 1 or preset[0] is not DEFAULT_LOGGING:
             raise TypeError("set_logs() takes keyword arguments, such as set_logs(graph_breaks=True)")
         _C._set_logs_default()
-        return
-    _C._set_logs(settings, dict(modules or {}))
+    else:
+        _C._set_logs(settings, dict(modules or {}))
+    install()
+    _follow()
 
 
 def log_names():
     """-> (names of components, names of artifacts)"""
     return _C._log_names()
+
+
+install()

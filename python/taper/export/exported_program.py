@@ -7,7 +7,7 @@ import operator
 
 from ..fx.graph import Graph, GraphModule, map_aggregate, map_arg
 from ..utils import _pytree as pytree
-from .dynamic_shapes import mark
+from .dynamic_shapes import Dim, ValueRanges, limits_of, mark, relations
 from .graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 
 
@@ -33,6 +33,7 @@ def default_decompositions():
 class ExportedProgram:
     """What export() makes. module() runs it; graph, graph_signature and state_dict describe it."""
     dialect = "TRAINING"
+    _related = ()  # sizes that follow from others: dynamic_shapes.relations()
 
     def __init__(self, graph_module, signature, state, constants, in_spec, out_spec, call, example, free, parameters):
         self._graph_module, self._graph_signature, self._state_dict, self._constants = graph_module, signature, state, constants
@@ -44,7 +45,7 @@ class ExportedProgram:
     state_dict = property(lambda self: self._state_dict)
     constants = tensor_constants = property(lambda self: self._constants)
     example_inputs = property(lambda self: self._example)
-    range_constraints = property(lambda self: dict(self._free))
+    range_constraints = property(lambda self: _ranges(self))
     call_spec = property(lambda self: _CallSpec(self._in_spec, self._out_spec))
     module_call_graph = property(lambda self: [ModuleCallEntry("", ModuleCallSignature([], [], self._in_spec, self._out_spec))])
 
@@ -68,22 +69,10 @@ class ExportedProgram:
         return _Program(self, check_guards)
 
     def run_decompositions(self, decomp_table=None, decompose_custom_triton_ops=False):
-        """The same program; its graph is of ATen operators already, with those of decomp_table replaced by what the table makes of them."""
-        table = default_decompositions() if decomp_table is None else decomp_table
-        if not table:
-            return self
-        example, spec = self._example, self._in_spec
-
-        def again(*leaves):
-            return tuple(_Decomposed(self._graph_module, table).run(*leaves))
-        from ..fx.experimental.proxy_tensor import make_fx
-        flat = _inputs(self, pytree.tree_flatten(example)[0])
-        gm = make_fx(again)(*flat)
-        names = iter([n.name for n in self.graph.nodes if n.op == "placeholder"])
-        for n in gm.graph.nodes:
-            if n.op == "placeholder":
-                n.name = next(names)
-        return ExportedProgram(gm, self._graph_signature, self._state_dict, self._constants, spec, self._out_spec, self._call, example, self._free, self._parameters)
+        """The same program in functional form: operators are taken apart (those of decomp_table by what the table makes of them), and what it wrote to
+        buffers and arguments are results of the graph."""
+        from .functional import functional_program
+        return functional_program(self, default_decompositions() if decomp_table is None else decomp_table)
 
     def __str__(self):
         return f"ExportedProgram:\n    {self._graph_module.print_readable(print_output=False).strip()}\n\nGraph signature: {self._graph_signature}\nRange constraints: {self.range_constraints}\n"
@@ -97,15 +86,17 @@ class _CallSpec:
     out_spec: object
 
 
-class _Decomposed:
-    def __init__(self, gm, table):
-        from ..fx import Interpreter
-
-        class Run(Interpreter):
-            def call_function(self, target, args, kwargs):
-                fn = table.get(target)
-                return fn(*args, **kwargs) if fn is not None else super().call_function(target, args, kwargs)
-        self.run = Run(gm).run
+def _ranges(program):
+    """{the size as it is written in the graph: its limits}"""
+    out = {}
+    found = {s.arg.name: s for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT}
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder" and n.name in found}
+    for (path, _), name in zip(program._shapes, found):
+        for d, size in enumerate(getattr(values.get(name), "shape", ())):
+            limits = program._free.get(f"{path}.shape[{d}]")
+            if limits is not None and not isinstance(size, int):
+                out[str(size)] = ValueRanges(*limits)
+    return out
 
 
 def _nn():
@@ -130,26 +121,35 @@ def _Program(program, check):
 
         def __init__(self):
             super().__init__()
-            self._program = program
-            self._names = {}
+            self.__dict__["_program"] = program
             kinds = {s.target: s for s in program._graph_signature.input_specs if s.target}
             for name, value in {**program._state_dict, **program._constants}.items():
-                flat = name.replace(".", "_")
-                while hasattr(self, flat):
-                    flat += "_"
-                self._names[name] = flat
+                owner, leaf = self._owner(name)
                 spec = kinds.get(name)
                 if isinstance(value, nn.Parameter):
-                    self.register_parameter(flat, value)
+                    owner.register_parameter(leaf, value)
                 else:
-                    self.register_buffer(flat, value, persistent=spec is not None and spec.kind == InputKind.BUFFER)
+                    owner.register_buffer(leaf, value, persistent=name in program._state_dict and (spec is None or spec.kind == InputKind.BUFFER))
 
-        def state_dict(self, *args, **kwargs):
-            return type(program._state_dict)(program._state_dict)
+        def _owner(self, name):
+            """The module that holds what has this name, made where it is not there yet; and the last part of the name."""
+            *path, leaf = name.split(".")
+            at = self
+            for part in path:
+                if part not in at._modules:
+                    at.add_module(part, nn.Module())
+                at = at._modules[part]
+            return at, leaf
 
-        def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
-            for name in program._parameters:
-                yield prefix + name, getattr(self, self._names[name])
+        def _value(self, name):
+            owner, leaf = self._owner(name)
+            return getattr(owner, leaf)
+
+        def train(self, mode=True):
+            raise NotImplementedError(f"Calling {'train' if mode else 'eval'}() is not supported yet.")
+
+        def eval(self):
+            return self.train(False)
 
         def forward(self, *args, **kwargs):
             leaves, spec = pytree.tree_flatten(_bound(program._call, args, kwargs))
@@ -158,8 +158,13 @@ def _Program(program, check):
             if check:
                 _check(program, leaves)
             rest = iter(leaves)
-            full = [next(rest) if s.kind == InputKind.USER_INPUT else getattr(self, self._names[s.target]) for s in program._graph_signature.input_specs]
-            return pytree.tree_unflatten(list(program._graph_module(*full)), program._out_spec)
+            full = [next(rest) if s.kind == InputKind.USER_INPUT else self._value(s.target) for s in program._graph_signature.input_specs]
+            outs = list(program._graph_module(*full))
+            places = {s.target if s.target else s.arg.name: x for s, x in zip(program._graph_signature.input_specs, full)}
+            for s, value in zip(program._graph_signature.output_specs, outs):
+                if s.kind != OutputKind.USER_OUTPUT:  # of a functional program: what the original wrote in place
+                    places[s.target].data.copy_(value)
+            return pytree.tree_unflatten([o for s, o in zip(program._graph_signature.output_specs, outs) if s.kind == OutputKind.USER_OUTPUT], program._out_spec)
 
     return Program()
 
@@ -177,6 +182,7 @@ def _alike(a, b):
 def _check(program, leaves):
     """Sizes and types are those of export, but for sizes that may change."""
     import taper
+    sizes = {}
     for (path, was), now in zip(program._shapes, leaves):
         if was is None or not isinstance(now, taper.Tensor):
             if isinstance(now, taper.Tensor) != (was is not None) or (was is None and now != path[1]):
@@ -187,20 +193,25 @@ def _check(program, leaves):
             raise RuntimeError(f"Expected input at {path} to be a {dtype} of {len(shape)} dimensions, but got {now.dtype} of {now.dim()}")
         for d, (a, b) in enumerate(zip(shape, now.shape)):
             limits = program._free.get(f"{path}.shape[{d}]")
+            sizes[f"{path}.shape[{d}]"] = b
             if limits is None and a != b:
                 raise RuntimeError(f"Expected input at {path}.shape[{d}] to be equal to {a}, but got {b}. If you meant for this dimension to be dynamic, please "
                                    "re-export and specify dynamic_shapes (e.g. with Dim.DYNAMIC)")
             if limits is not None and not limits[0] <= b <= limits[1]:
                 raise RuntimeError(f"Expected input at {path}.shape[{d}] to be >= {limits[0]} and <= {limits[1]}, but got {b}")
+    for text, times, place, plus, other in program._related:
+        if not place and other in sizes and (sizes[other] - plus) % times:
+            raise RuntimeError(f"Expected input at {other} to be {text}, but got {sizes[other]}")
+        if place in sizes and other in sizes and sizes[other] != times * sizes[place] + plus:
+            raise RuntimeError(f"Expected input at {other} to be {text}, where {place} is {sizes[place]}, but got {sizes[other]}")
 
 
 def _bound(names, args, kwargs):
-    """(args, kwargs) with every argument where its name puts it; names: those by position, then those by keyword, with defaults."""
+    """(args, kwargs) with every argument that is given where its name puts it; names: those by position, then those by keyword."""
     if names is None:
         return args, kwargs
     signature = inspect.Signature([inspect.Parameter(n, kind, default=inspect.Parameter.empty if not has else value) for n, kind, has, value in names])
     b = signature.bind(*args, **kwargs)
-    b.apply_defaults()
     return b.args, b.kwargs
 
 
@@ -212,12 +223,98 @@ def _signature(fn):
     return [(p.name, p.kind, p.default is not p.empty, None if p.default is p.empty else p.default) for p in s.parameters.values()]
 
 
+@contextlib.contextmanager
+def _unchanged(mod, given):
+    """Capture runs the module once. What it wrote meanwhile is taken back: buffers, attributes, arguments, random numbers."""
+    import taper
+    dicts = [(m, dict(m.__dict__), dict(m._parameters), dict(m._buffers), dict(m._modules)) for m in mod.modules()]
+    tensors = {id(t): t for t in pytree.tree_flatten(given)[0] if isinstance(t, taper.Tensor)}
+    for _, attributes, _, buffers, _ in dicts:
+        tensors.update({id(t): t for t in (*attributes.values(), *buffers.values()) if isinstance(t, taper.Tensor)})
+    copies = [(t, t._version, t.detach().clone()) for t in tensors.values()]
+    drawn = taper.get_rng_state()
+    try:
+        yield
+    finally:
+        taper.set_rng_state(drawn)
+        for t, version, copy in copies:
+            if t._version != version:
+                t.data.copy_(copy)
+        for m, attributes, parameters, buffers, modules in dicts:
+            for name in [n for n in m.__dict__ if n not in attributes]:
+                del m.__dict__[name]
+            m.__dict__.update(attributes)
+            for now, before in ((m._parameters, parameters), (m._buffers, buffers), (m._modules, modules)):
+                if now != before if now is m._modules else [id(v) for v in now.values()] != [id(v) for v in before.values()]:
+                    now.clear()
+                    now.update(before)
+
+
+def _invalid(text):
+    from .._dynamo.exc import UserError, UserErrorType
+    return UserError(UserErrorType.INVALID_INPUT, text)
+
+
+_LEAVES = (int, float, complex, str, bool, bytes, type(None))
+
+
+def _check_leaves(leaves):
+    import taper
+    known = _LEAVES + (taper.Tensor, taper.dtype, taper.device, taper.memory_format, taper.layout, taper.Size, taper.SymInt)
+    for leaf in leaves:
+        if not isinstance(leaf, known):
+            raise ValueError(f"Unsupported input type {type(leaf)}. Export only supports pytree containers of basic types (Tensor, int, float, ...) as input. To "
+                             "register a custom dataclass, use taper.export.register_dataclass; for another container type, taper.utils._pytree.register_pytree_node.")
+
+
+def _owned(mod, used, strict):
+    """{tensor's id: (name, kind)} of the module's parameters, buffers and other tensors, in the order of the program's inputs."""
+    import taper
+    out = {}
+    for kind, named in ((InputKind.PARAMETER, mod.named_parameters()), (InputKind.BUFFER, mod.named_buffers())):
+        found = {id(t): (n, kind) for n, t in named}
+        if strict:  # those that the graph reads, as it reads them
+            found = {i: found[i] for i in used if i in found}
+        out.update(found)
+    for prefix, m in mod.named_modules():
+        for n, v in m.__dict__.items():
+            if isinstance(v, taper.Tensor) and id(v) in used:
+                out.setdefault(id(v), (f"{prefix}.{n}" if prefix else n, InputKind.CONSTANT_TENSOR))
+    for i in used:
+        out.setdefault(i, (f"lifted_tensor_{sum(n.startswith('lifted_tensor_') for n, _ in out.values())}", InputKind.CONSTANT_TENSOR))
+    return out
+
+
+def _limits(graph, inputs, shapes, free):
+    """{the place of a size: its limits}, of sizes that the graph does not fix."""
+    from .._dynamo.exc import UserError, UserErrorType
+    limits = {f"{p}.shape[{d}]": limits_of(x) for (p, d), x in free.items()}
+    said = {f"{p}.shape[{d}]": x for (p, d), x in free.items()}
+    values = {n.name: n.meta.get("val") for n in graph.nodes if n.op == "placeholder"}
+    symbols = {}
+    for s, (path, _) in zip([s for s in inputs if s.kind == InputKind.USER_INPUT], shapes):
+        for d, size in enumerate(getattr(values.get(s.arg.name), "shape", ())):
+            place = f"{path}.shape[{d}]"
+            if place not in limits:
+                continue
+            if str(size).isdigit():  # Dim.AUTO, and the graph works for this size only
+                del limits[place]
+                continue
+            name = said[place].__name__ if isinstance(said[place], Dim) else None
+            other = symbols.setdefault(str(size), (name, place))
+            if name is not None and other[0] not in (None, name):
+                raise UserError(UserErrorType.CONSTRAINT_VIOLATION, f"Constraints violated ({name})! {place} is {name} and {other[1]} is {other[0]}, but the "
+                                "program works only when they are equal: give both the same Dim, or Dim.AUTO.")
+    return limits
+
+
 def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserve_module_call_signature=(), prefer_deferred_runtime_asserts_over_guards=False):
-    """The one graph of mod(*args, **kwargs), with its weights. dynamic_shapes: {argument: {dimension: Dim}} for sizes that may change."""
+    """The one graph of mod(*args, **kwargs), with its weights. dynamic_shapes: {argument: {dimension: Dim}} for sizes that may change. The module and the
+    arguments stay as they are."""
     import taper
     from .._dynamo._exported import exported
     if not isinstance(args, tuple):
-        raise TypeError(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
+        raise _invalid(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
     if not isinstance(mod, _nn().Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     kwargs = kwargs or {}
@@ -226,24 +323,38 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
     named = inspect.signature(mod.forward).bind(*args, **kwargs)
     free = mark(named.arguments, dynamic_shapes)
     leaves, in_spec = pytree.tree_flatten(tree)
-    flat = exported(mod, args, kwargs, True)
-    owned = {id(p): (n, InputKind.PARAMETER) for n, p in mod.named_parameters()}
-    owned.update({id(b): (n, InputKind.BUFFER) for n, b in mod.named_buffers()})
-    saved = set(mod.state_dict())
+    _check_leaves(leaves)
+    with _unchanged(mod, (args, kwargs)):
+        flat = exported(mod, args, kwargs, True, defaults=False)
+    saved, tensors = set(mod.state_dict()), {}
+    for n in flat.graph.nodes:
+        if n.op == "get_attr" and isinstance(getattr(flat, n.target), taper.Tensor):
+            tensors.setdefault(id(getattr(flat, n.target)), (n, getattr(flat, n.target)))
+    owned = _owned(mod, list(tensors), strict)
     state, constants, inputs = type(mod.state_dict())(), {}, []
     for n, v in mod.state_dict(keep_vars=True).items():
         state[n] = v
-    graph, env = Graph(), {}
-    for n in flat.graph.nodes:  # weights first
+    everything = {id(t): t for _, t in [*mod.named_parameters(), *mod.named_buffers()]}
+    graph, env, places = Graph(), {}, {}
+    for ident, (name, kind) in owned.items():  # weights first
+        lead = {InputKind.PARAMETER: "p_", InputKind.BUFFER: "b_"}.get(kind, "c_")
+        at = places[ident] = graph.placeholder(lead + name.replace(".", "_"))
+        value = tensors[ident][1] if ident in tensors else everything[ident]
+        if ident in tensors:
+            at.meta.update(tensors[ident][0].meta)
+        at.meta.setdefault("val", value)
+        if name not in state:
+            constants[name] = value
+        inputs.append(InputSpec(kind, TensorArgument(at.name), name, name in saved if kind == InputKind.BUFFER else None))
+    modules = {}
+    for n in flat.graph.nodes:
         if n.op == "get_attr":
             value = getattr(flat, n.target)
-            name, kind = owned.get(id(value), (n.target, InputKind.CONSTANT_TENSOR))
-            lead = {InputKind.PARAMETER: "p_", InputKind.BUFFER: "b_"}.get(kind, "c_")
-            env[n] = graph.placeholder(lead + name.replace(".", "_"))
-            env[n].meta.update(n.meta)
-            if name not in state:
-                constants[name] = value
-            inputs.append(InputSpec(kind, TensorArgument(env[n].name), name, name in saved if kind == InputKind.BUFFER else None))
+            if id(value) in places:
+                env[n] = places[id(value)]
+            else:  # a graph that an operator runs
+                modules[n.target] = value
+                env[n] = graph.get_attr(n.target)
     given = iter(_leaf_names(named, leaves))
     for n in flat.graph.nodes:
         if n.op == "placeholder":
@@ -258,11 +369,12 @@ def export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserv
     outs = _sizes_as_nodes(graph, [map_arg(r, lambda n: env[n]) for r in results])
     graph.output(tuple(outs))
     specs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(o.name) if hasattr(o, "op") else ConstantArgument("", o)) for o in outs]
-    gm = GraphModule({}, graph)
-    program = ExportedProgram(gm, ExportGraphSignature(inputs, specs), state, constants, in_spec, flat._out_spec, call, (args, kwargs),
-                              {f"{p}.shape[{d}]": (getattr(x, "min", None) or 0, getattr(x, "max", None) or float("inf")) for (p, d), x in free.items()},
+    gm = GraphModule(modules, graph)
+    limits = _limits(graph, inputs, _shapes(named, leaves), free)
+    program = ExportedProgram(gm, ExportGraphSignature(inputs, specs), state, constants, in_spec, flat._out_spec, call, (args, kwargs), limits,
                               [n for n, _ in mod.named_parameters()])
     program._shapes = _shapes(named, leaves)
+    program._related = relations(free)
     return program
 
 
@@ -324,7 +436,6 @@ def _paths(value, path, out):
 
 
 def _leaf_paths(named, leaves):
-    named.apply_defaults()
     out = []
     for name, value in named.arguments.items():
         _paths(value, name, out)
@@ -335,7 +446,9 @@ def _leaf_paths(named, leaves):
 
 def _leaf_names(named, leaves):
     import re
-    return [(re.sub(r"\W+", "_", p).strip("_"), v) for p, v in _leaf_paths(named, leaves)]
+    rest = [p.name for p in named.signature.parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD]
+    plain = (lambda p: re.sub(rf"^{rest[0]}\['(\w+)'\]", r"\1", p)) if rest else (lambda p: p)  # **options: by their own names
+    return [(re.sub(r"\W+", "_", plain(p)).strip("_"), v) for p, v in _leaf_paths(named, leaves)]
 
 
 def _shapes(named, leaves):

@@ -4,6 +4,7 @@ import json
 import operator
 import zipfile
 
+from .. import _C
 from ..fx.graph import Graph, GraphModule
 from ..utils import _pytree as pytree
 from .exported_program import ExportedProgram
@@ -64,7 +65,8 @@ def _decode(x, nodes=None):
     raise ValueError(f"damaged file: {kind!r}")
 
 
-_OPERATORS = {f.__name__: f for f in (operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow)}
+_OPERATORS = {f.__name__: f for f in (operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow,
+                                      _C._set_grad_enabled)}
 
 
 def _target(t):
@@ -112,8 +114,8 @@ def save(program, f, *, extra_files=None, opset_version=None, pickle_protocol=2)
     text = json.dumps({
         "format": FORMAT, "nodes": nodes, "inputs": [[x.kind.name, _argument(x.arg), x.target, x.persistent] for x in s.input_specs],
         "outputs": [[x.kind.name, _argument(x.arg), x.target] for x in s.output_specs], "in": _tree(program._in_spec, users),
-        "out": _tree(program._out_spec, len(s.output_specs)), "state": list(program.state_dict), "parameters": program._parameters,
-        "requires_grad": [n for n, w in weights.items() if w.requires_grad], "free": [[k, lo, None if hi == float("inf") else hi] for k, (lo, hi) in program._free.items()],
+        "out": _tree(program._out_spec, len(s.user_outputs)), "state": list(program.state_dict), "parameters": program._parameters,
+        "related": list(map(list, program._related)), "requires_grad": [n for n, w in weights.items() if w.requires_grad], "free": [[k, lo, None if hi == float("inf") else hi] for k, (lo, hi) in program._free.items()],
         "call": None if program._call is None else [[n, int(kind), has, _encode(v)] for n, kind, has, v in program._call],
         "shapes": [[p, _encode(w[0]), list(w[1])] if w else [list(map(_encode, p))] for p, w in program._shapes]})
     plain = {n: w.detach().contiguous() for n, w in weights.items()}
@@ -170,5 +172,6 @@ def _program(d, weights, nn):
     program = ExportedProgram(GraphModule({}, graph), signature, state, {n: w for n, w in full.items() if n not in state}, pytree.tree_flatten(_decode(d["in"]))[1],
                               pytree.tree_flatten(_decode(d["out"]))[1], call, None,
                               {k: (lo, float("inf") if hi is None else hi) for k, lo, hi in d["free"]}, list(d["parameters"]))
+    program._related = [(str(text), int(times), str(place), int(plus), str(other)) for text, times, place, plus, other in d.get("related", ())]
     program._shapes = [(r[0], (_decode(r[1]), tuple(r[2]))) if len(r) == 3 else (tuple(map(_decode, r[0])), None) for r in d["shapes"]]
     return program

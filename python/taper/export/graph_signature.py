@@ -58,6 +58,9 @@ class ExportGraphSignature:
     def _targets(self, kind):
         return tuple(s.target for s in self.input_specs if s.kind == kind)
 
+    def _written(self, kind):
+        return {s.arg.name: s.target for s in self.output_specs if s.kind == kind}
+
     def _named(self, kind):
         return {s.arg.name: s.target for s in self.input_specs if s.kind == kind}
 
@@ -72,6 +75,6 @@ class ExportGraphSignature:
                                               if s.kind == InputKind.USER_INPUT))
     user_outputs = property(lambda self: tuple(s.arg.value if isinstance(s.arg, ConstantArgument) else s.arg.name for s in self.output_specs
                                                if s.kind == OutputKind.USER_OUTPUT))
-    buffers_to_mutate = property(lambda self: {})
-    user_inputs_to_mutate = property(lambda self: {})
+    buffers_to_mutate = property(lambda self: self._written(OutputKind.BUFFER_MUTATION))
+    user_inputs_to_mutate = property(lambda self: self._written(OutputKind.USER_INPUT_MUTATION))
     backward_signature = property(lambda self: None)

@@ -6,6 +6,7 @@ import operator
 import sys
 import types
 
+from .traceback import _mark
 from .. import _C
 from ..nn.modules.module import Module
 from .graph import Graph, GraphModule, Node, map_aggregate
@@ -168,7 +169,7 @@ class Tracer:
         raise NameError(f"module {type(mod).__name__} is not installed as a submodule")
 
     def create_node(self, kind, target, args, kwargs, name=None, type_expr=None):
-        return self.graph.create_node(kind, target, args, kwargs, name)
+        return _mark(self.graph.create_node(kind, target, args, kwargs, name))
 
     def proxy(self, node):
         return Proxy(node, self)

@@ -5,6 +5,7 @@ import warnings
 import taper
 from .. import _C
 from .._never import never_captured as _never_captured
+from .._overridable import overridable_functions as _overridable_functions
 
 _call = _C._call
 globals().update(_C._op_functions.get("nn.functional", {}))
@@ -1328,3 +1329,10 @@ del _n
 
 (max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices, adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices,
  adaptive_max_pool3d_with_indices) = map(_with_indices, (max_pool1d, max_pool2d, max_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d))
+
+
+_overridable_functions(globals(), """adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_max_pool2d
+adaptive_max_pool2d_with_indices adaptive_max_pool3d adaptive_max_pool3d_with_indices binary_cross_entropy binary_cross_entropy_with_logits dropout1d
+dropout2d dropout3d embedding_bag fractional_max_pool2d fractional_max_pool3d gaussian_nll_loss glu gumbel_softmax huber_loss l1_loss linear_cross_entropy
+local_response_norm lp_pool1d lp_pool2d lp_pool3d max_pool2d_with_indices max_pool3d_with_indices max_unpool1d max_unpool2d max_unpool3d mse_loss
+multilabel_soft_margin_loss normalize pairwise_distance rrelu smooth_l1_loss softmin softsign tanhshrink triplet_margin_with_distance_loss""".split())

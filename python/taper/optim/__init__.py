@@ -544,6 +544,57 @@ class Adafactor(Optimizer):
         _subtract(p, update, alpha / (size.clamp(min=1) if isinstance(size, taper.Tensor) else max(1.0, size)))
 
 
+class Muon(Optimizer):
+    """Momentum whose matrix is made orthogonal (five steps of Newton and Schulz in bfloat16); for parameters that are matrices.
+
+    >>> p = nn.Parameter(taper.eye(2))
+    >>> o = taper.optim.Muon([p])
+    >>> (p * p).sum().backward()
+    >>> o.step()
+    >>> bool(p[0, 0] < 1)
+    True
+    """
+    def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=(3.4445, -4.775, 2.0315), eps=1e-7, ns_steps=5,
+                 adjust_lr_fn=None):
+        for what, value in (("learning rate", lr), ("momentum", momentum), ("weight decay", weight_decay)):
+            if not 0.0 <= value:
+                raise ValueError(f"{what} should be >= 0 but is: {value}")
+        if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
+            raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported: 'original' or 'match_rms_adamw'")
+        if ns_steps >= 100 or len(ns_coefficients) != 3:
+            raise ValueError("ns_steps must be less than 100, and ns_coefficients three numbers")
+        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, ns_coefficients=ns_coefficients, eps=eps,
+                                      ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn))
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.dim() != 2:
+                    raise ValueError(f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}")
+
+    def _begin(self, group, p):
+        return {"momentum_buffer": taper.zeros_like(p)}
+
+    def _move(self, group, p, g, state):
+        kept, momentum, lr = state["momentum_buffer"], group["momentum"], group["lr"]
+        kept.lerp_(g, 1 - momentum)
+        update = _orthogonal(g.lerp(kept, momentum) if group["nesterov"] else kept, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        rows, columns = p.shape
+        scale = 0.2 * max(rows, columns) ** 0.5 if group["adjust_lr_fn"] == "match_rms_adamw" else max(1, rows / columns) ** 0.5
+        p.mul_(1 - lr * group["weight_decay"])
+        _subtract(p, update, lr * scale)
+
+
+def _orthogonal(g, coefficients, steps, eps):
+    a, b, c = coefficients
+    x = g.bfloat16()
+    if g.size(0) > g.size(1):
+        x = x.T
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = taper.addmm(x, taper.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if g.size(0) > g.size(1) else x
+
+
 class LBFGS(Optimizer):
     """Limited-memory BFGS with an optional strong-Wolfe line search; step() needs a closure.
 

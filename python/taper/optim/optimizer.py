@@ -114,7 +114,7 @@ class Optimizer:
                 state = self._begin(group, p)
                 if state:
                     self.state[p] = state
-            self._move(group, p, -g if group["maximize"] else g, state)
+            self._move(group, p, -g if group.get("maximize") else g, state)
 
     def _move(self, group, p, g, state):
         """One step of one parameter."""
