@@ -824,8 +824,9 @@ static int set_requires_grad(PyObject *o, PyObject *v, void *x)
         return -1;
     }
     if (v == Py_True && !dtype_has_grad((dtype)py_tensor(o)->dt)) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "only Tensors of floating point and complex dtype can require gradients");
+        tp_err err = { 0 };
+        err_set(&err, ERR_runtime, "only Tensors of floating point and complex dtype can require gradients");
+        py_raise(&err);
         return -1;
     }
     return set_requires(o, v);
