@@ -214,6 +214,9 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
     tensor([[5.]])
     """
     _need("cdist", "x1", x1)
+    for i, x in enumerate((x1, x2)):
+        if x.dim() < 2:
+            raise RuntimeError(f"cdist only supports at least 2D tensors, X{i + 1} got: {x.dim()}D")
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
     d = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
