@@ -53,6 +53,17 @@ CHOSEN = {
     "linalg.tensorinv": (["a = taper.eye(4).view(2, 2, 4)"], "(a).shape"),
     "convolution": (["x = taper.ones(1, 1, 4)", "w = taper.ones(1, 1, 2)"], "(x, w, None, [1], [0], [1], False, [0], 1)"),
     "empty_permuted": ([], "((2, 3), (1, 0)).shape"),
+    "view_as_real": (["x = taper.tensor([1 + 2j])"], "(x)"),
+    "imag": (["x = taper.tensor([1 + 2j])"], "(x)"),
+    "affine_grid_generator": (["theta = taper.eye(2, 3)[None]"], "(theta, (1, 1, 2, 2), False).shape"),
+    "grid_sampler_3d": (["x = taper.arange(8.0).view(1, 1, 2, 2, 2)", "grid = taper.zeros(1, 1, 1, 1, 3)"], "(x, grid, 0, 0, True)"),
+    "linear_dynamic_int8": (["x = taper.ones(1, 2)", "w = taper.tensor([[1, 2]], dtype=taper.int8)", "scale = taper.tensor([0.5])"], "(x, w, scale)"),
+    "lu_unpack": (["LU, pivots = taper.lu(taper.tensor([[2.0, 0.0], [1.0, 4.0]]))"], "(LU, pivots)[2]"),
+    "native_batch_norm": (["x = taper.tensor([[1.0], [3.0]])"], "(x, None, None, None, None, True, 0.1, 0.0)[0]"),
+    "native_dropout": (["x = taper.ones(2)"], "(x, 0.5, False)[0]"),
+    "native_group_norm": (["x = taper.tensor([[[1.0, 3.0]]])"], "(x, None, None, 1, 1, 2, 1, 0.0)[0]"),
+    "native_layer_norm": (["x = taper.tensor([[1.0, 3.0]])"], "(x, [2], None, None, 0.0)[0]"),
+    "ormqr": (["a = taper.tensor([[2.0, 0.0], [0.0, 1.0]])", "h, tau = taper.geqrf(a)"], "(h, tau, a).shape"),
     "ctc_loss": (["p = taper.zeros(4, 1, 3).log_softmax(2)", "t = taper.tensor([[1, 2]])"], "(p, t, (4,), (2,))"),
 }
 NO_VALUES = ("empty", "rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "binomial", "rrelu", "resize")

@@ -64,12 +64,20 @@ PyTorchFileReader, PyTorchFileWriter = (_absent_class("taper", _n, "files are re
 
 
 def resolve_conj(input):
-    """Conjugates are computed at once: there is nothing left to do."""
+    """Conjugates are computed at once: there is nothing left to do.
+
+    >>> taper.resolve_conj(taper.tensor([1 + 2j]).conj())
+    tensor([1.-2.j])
+    """
     return input
 
 
 def resolve_neg(input):
-    """Negatives are computed at once: there is nothing left to do."""
+    """Negatives are computed at once: there is nothing left to do.
+
+    >>> taper.resolve_neg(taper.ones(2))
+    tensor([1., 1.])
+    """
     return input
 
 
@@ -79,21 +87,37 @@ def _assert(condition, message):
 
 
 class Stream:
-    """A queue of work on a device: the CPU has none."""
+    """A queue of work on a device: the CPU has none.
+
+    >>> taper.Stream(taper.device("cpu")).query()
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: torch.Stream: there is no device with streams; Taper computes on the CPU
+    """
 
     def __init__(self, device=None, priority=0):
         raise NotImplementedError("torch.Stream: there is no device with streams; Taper computes on the CPU")
 
 
 class Event:
-    """A mark in a stream: there is none."""
+    """A mark in a stream: there is none.
+
+    >>> taper.Event().query()
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: torch.Event: there is no device with streams; Taper computes on the CPU
+    """
 
     def __init__(self, device=None, enable_timing=False, blocking=False, interprocess=False):
         raise NotImplementedError("torch.Event: there is no device with streams; Taper computes on the CPU")
 
 
 def get_device_module(device=None):
-    """taper.cpu, taper.cuda, ...: the module of a kind of device."""
+    """taper.cpu, taper.cuda, ...: the module of a kind of device.
+
+    >>> taper.get_device_module("cpu").__name__
+    'taper.cpu'
+    """
     kind = "cpu" if device is None else device.type if isinstance(device, _C.device) else str(device).split(":")[0]
     try:
         return _importlib.import_module("taper." + kind)
@@ -106,13 +130,23 @@ def _shape_as_tensor(input):
 
 
 def debug_print(x, label="debug_print"):
-    """Print x where the graph computes it. Use the result (x = debug_print(x)) to have its gradient printed, too."""
+    """Print x where the graph computes it. Use the result (x = debug_print(x)) to have its gradient printed, too.
+
+    >>> y = taper.debug_print(taper.ones(2), "halves")  # doctest: +SKIP
+    """
     from ._debug_ops import debug_print
     return debug_print(x, label)
 
 
 def debug_check_finite(x, label="tensor"):
-    """Raise FloatingPointError where x has a NaN or an infinity; with the result used, its gradient is checked, too."""
+    """Raise FloatingPointError where x has a NaN or an infinity; with the result used, its gradient is checked, too.
+
+    >>> y = taper.debug_check_finite(taper.ones(2))
+    >>> taper.debug_check_finite(taper.tensor([1.0, float("nan")]))
+    Traceback (most recent call last):
+        ...
+    FloatingPointError: debug_check_finite: 'tensor' has 1 NaN and 0 infinite values among 2; the first is element 1 (flat) of shape [2]
+    """
     from ._debug_ops import debug_check_finite
     return debug_check_finite(x, label)
 
@@ -157,7 +191,10 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
 
 
 def load_ipython_extension(shell):
-    """%load_ext taper in a notebook: the cell magic %%taper."""
+    """%load_ext taper in a notebook: the cell magic %%taper.
+
+    >>> %load_ext taper  # doctest: +SKIP
+    """
     from .notebook import load_ipython_extension
     load_ipython_extension(shell)
 

@@ -13,15 +13,22 @@ class _Refusing(type):
         return super().__call__(*args, **kwargs)
 
 
+def _doc(module, name, why, call=""):
+    """With an example of what a use of it says."""
+    if not module.startswith("taper"):
+        return f"Not supported: {why}"
+    return f"Not supported: {why}\n\n>>> {module}.{name}()\nTraceback (most recent call last):\n    ...\nNotImplementedError: {_shown(module + '.' + name)}{call} is not supported: {why}\n"
+
+
 def absent_class(module, name, why, bases=(), **attrs):
     """A class of which no object exists: isinstance() is False, making one says why."""
-    return _Refusing(name, bases, {"__module__": module, "_refused": why, "__doc__": f"Not supported: {why}", **attrs})
+    return _Refusing(name, bases, {"__module__": module, "_refused": why, "__doc__": _doc(module, name, why), **attrs})
 
 
 def absent_function(module, name, why):
     def f(*args, **kwargs):
         raise NotImplementedError(f"{_shown(module + '.' + name)}() is not supported: {why}")
-    f.__module__, f.__name__, f.__qualname__, f.__doc__ = module, name, name, f"Not supported: {why}"
+    f.__module__, f.__name__, f.__qualname__, f.__doc__ = module, name, name, _doc(module, name, why, "()")
     f._refused = why
     return f
 

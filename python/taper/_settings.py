@@ -14,7 +14,11 @@ pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 
 
 class OutOfMemoryError(RuntimeError):
-    """Memory for a tensor could not be had."""
+    """Memory for a tensor could not be had.
+
+    >>> issubclass(taper.OutOfMemoryError, RuntimeError)
+    True
+    """
 
 
 def _prefix():
@@ -186,7 +190,11 @@ def manual_seed(seed):
 
 
 def seed():
-    """A fresh seed from the system."""
+    """A fresh seed from the system.
+
+    >>> isinstance(taper.seed(), int)
+    True
+    """
     return _C.default_generator.seed()
 
 
@@ -226,7 +234,13 @@ def set_rng_state(new_state):
 
 # --- printing ---
 def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
-    """How tensors print; profile is 'default', 'short' or 'full'."""
+    """How tensors print; profile is 'default', 'short' or 'full'.
+
+    >>> taper.set_printoptions(precision=2)
+    >>> taper.tensor([1.2345])
+    tensor([1.23])
+    >>> taper.set_printoptions(profile="default")
+    """
     if profile is not None:
         profiles = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, inf, 3, 80)}
         if profile not in profiles:
@@ -240,7 +254,13 @@ _warn_only = False
 
 
 def use_deterministic_algorithms(mode, *, warn_only=False):
-    """Every kernel of Taper is deterministic already; the setting is kept for programs that ask."""
+    """Every kernel of Taper is deterministic already; the setting is kept for programs that ask.
+
+    >>> taper.use_deterministic_algorithms(True)
+    >>> taper.are_deterministic_algorithms_enabled()
+    True
+    >>> taper.use_deterministic_algorithms(False)
+    """
     global _warn_only
     _C._set_deterministic(bool(mode))
     _warn_only = bool(warn_only)
@@ -265,6 +285,10 @@ def is_deterministic_algorithms_warn_only_enabled():
 
 
 def set_deterministic_debug_mode(debug_mode):
+    """What happens to kernels that are not deterministic: "default" (nothing), "warn" or "error".
+
+    >>> taper.set_deterministic_debug_mode("default")
+    """
     names = {"default": 0, "warn": 1, "error": 2}
     mode = names.get(debug_mode, debug_mode)
     if mode not in (0, 1, 2):
@@ -273,14 +297,28 @@ def set_deterministic_debug_mode(debug_mode):
 
 
 def get_deterministic_debug_mode():
+    """0, 1 or 2: whether kernels that are not deterministic are let through, warned of or refused.
+
+    >>> taper.get_deterministic_debug_mode()
+    0
+    """
     return (1 if _warn_only else 2) if are_deterministic_algorithms_enabled() else 0
 
 
 def get_num_interop_threads():
+    """Threads that run operators beside each other: 1, for Taper runs one after another.
+
+    >>> taper.get_num_interop_threads() >= 1
+    True
+    """
     return 1
 
 
 def set_num_interop_threads(n):
+    """Checked and otherwise ignored: Taper runs one operator after another.
+
+    >>> taper.set_num_interop_threads(1)
+    """
     if not isinstance(n, int) or n <= 0:
         raise RuntimeError("set_num_interop_threads expects a positive integer")
 
@@ -299,7 +337,12 @@ def get_float32_matmul_precision():
 
 def set_float32_matmul_precision(precision):
     """"medium": matrix products of float32 on the CPU round their factors to bfloat16 and sum in float32,
-    where the machine has units for that (docs/numerics.md). "highest" and "high" compute in float32."""
+    where the machine has units for that (docs/numerics.md). "highest" and "high" compute in float32.
+
+    >>> taper.set_float32_matmul_precision("highest")
+    >>> taper.get_float32_matmul_precision()
+    'highest'
+    """
     global _matmul_precision
     if precision not in ("highest", "high", "medium"):
         raise RuntimeError(f"{precision!r} is not one of 'highest', 'high' or 'medium'")
@@ -308,7 +351,12 @@ def set_float32_matmul_precision(precision):
 
 
 def set_default_tensor_type(t):
-    """The default dtype by a tensor class or its name."""
+    """The default dtype by a tensor class or its name.
+
+    >>> taper.set_default_tensor_type("taper.FloatTensor")
+    >>> taper.get_default_dtype()
+    taper.float32
+    """
     if isinstance(t, str):
         from . import _tensor
         t = getattr(_tensor, t.split(".")[-1], None)
@@ -318,20 +366,39 @@ def set_default_tensor_type(t):
 
 
 def memory_stats():
-    """{'live': bytes of tensor storage now alive, 'peak': the most so far}"""
+    """{'live': bytes of tensor storage now alive, 'peak': the most so far}
+
+    >>> sorted(taper.memory_stats())
+    ['live', 'peak']
+    """
     live, peak = _C._memory()
     return {"live": live, "peak": peak}
 
 
 # --- files ---
 def save(obj, f, *args, **kwargs):
-    """Writes tensors, and any values around them, to a file that taper.load and torch.load read (docs/checkpoints.md)."""
+    """Writes tensors, and any values around them, to a file that taper.load and torch.load read (docs/checkpoints.md).
+
+    >>> import io
+    >>> f = io.BytesIO()
+    >>> taper.save([taper.ones(2), 3], f)
+    >>> _ = f.seek(0)
+    >>> taper.load(f)
+    [tensor([1., 1.]), 3]
+    """
     from ._files import save
     return save(obj, f, *args, **kwargs)
 
 
 def load(f, *args, **kwargs):
-    """Reads a checkpoint of torch.save or taper.save, or a safetensors file, without running anything in it (docs/checkpoints.md)."""
+    """Reads a checkpoint of torch.save or taper.save, or a safetensors file, without running anything in it (docs/checkpoints.md).
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.pt")
+    >>> taper.save({"w": taper.ones(2)}, path)
+    >>> taper.load(path)
+    {'w': tensor([1., 1.])}
+    """
     from ._files import load
     return load(f, *args, **kwargs)
 

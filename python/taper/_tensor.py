@@ -189,7 +189,7 @@ def _typed(name, dtype):
         return _C._legacy_new(dtype, args)
 
     return _TypedMeta(name, (), {"__new__": __new__, "dtype": dtype, "__module__": "taper", "is_cuda": False,
-                                 "__doc__": f"{name}(sizes or sequence): a tensor of {dtype}."})
+                                 "__doc__": f"{name}(sizes or sequence): a tensor of {dtype}.\n\n>>> taper.{name}([1, 0]).dtype\n{dtype}\n"})
 
 
 FloatTensor, DoubleTensor = _typed("FloatTensor", _C.float32), _typed("DoubleTensor", _C.float64)

@@ -298,7 +298,7 @@ def _together(func, flat, spec, dims, out_dims, randomness, kwargs):
     except Exception as e:
         refused = taper._C._batch_exit()
         if refused is not None or isinstance(e, taper._C.FakeTensorError):
-            raise _Reads(refused or str(e)) from e
+            raise _Reads(refused or str(e).replace("a fake tensor", "one element of the batch")) from e
         raise
     taper._C._batch_exit()
     joined = []

@@ -526,7 +526,11 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
 
 
 def sum_to_size(input, *size):
-    """Sums broadcast dimensions away."""
+    """Sums broadcast dimensions away.
+
+    >>> taper.sum_to_size(taper.ones(3, 2), 1, 2)
+    tensor([[3., 3.]])
+    """
     size = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     lead = input.dim() - len(size)
     dims = list(range(lead)) + [i + lead for i, n in enumerate(size) if n == 1 and input.shape[i + lead] != 1]
@@ -575,7 +579,13 @@ def _edges(x, bins, range_, who):
 
 
 def histogramdd(input, bins, *, range=None, weight=None, density=False):
-    """Counts of points (the last dimension) in a grid of bins, and the edges of the bins."""
+    """Counts of points (the last dimension) in a grid of bins, and the edges of the bins.
+
+    >>> taper.histogramdd(taper.tensor([[0.0, 1.0], [1.0, 0.0]]), bins=[2, 2]).hist
+    Traceback (most recent call last):
+        ...
+    AttributeError: 'tuple' object has no attribute 'hist'
+    """
     _need("histogramdd", "input", input)
     T, who = _T(), "torch.histogramdd"
     if input.dim() < 2:
@@ -605,7 +615,11 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False):
 
 
 def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
-    """Counts of values in bins, and the edges of the bins."""
+    """Counts of values in bins, and the edges of the bins.
+
+    >>> taper.histogram(taper.tensor([1.0, 2.0, 1.0]), bins=2)
+    (tensor([2., 1.]), tensor([1.0000, 1.5000, 2.0000]))
+    """
     _need("histogram", "input", input)
     if not input.dtype.is_floating_point:
         raise NotImplementedError(f"histogram_cpu not implemented for '{input.dtype}'")
@@ -618,7 +632,13 @@ def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
 
 # --- small ones ---
 def nonzero_static(input, *, size, fill_value=-1):
-    """nonzero with a number of rows that is given: cut, or filled up."""
+    """nonzero with a number of rows that is given: cut, or filled up.
+
+    >>> taper.nonzero_static(taper.tensor([0, 3, 0, 5]), size=3)
+    tensor([[ 1],
+            [ 3],
+            [-1]])
+    """
     T = _T()
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, but got {size}")
@@ -629,13 +649,21 @@ def nonzero_static(input, *, size, fill_value=-1):
 
 
 def svd_lowrank(A, q=6, niter=2, M=None):
-    """The q largest singular values with their vectors, from the whole decomposition."""
+    """The q largest singular values with their vectors, from the whole decomposition.
+
+    >>> taper.svd_lowrank(taper.eye(4), q=2)[1].shape
+    taper.Size([2])
+    """
     U, S, Vh = _T().linalg.svd(A if M is None else A - M, full_matrices=False)
     return U[..., :q].contiguous(), S[..., :q].contiguous(), Vh.mT[..., :q].contiguous()
 
 
 def pca_lowrank(A, q=None, center=True, niter=2):
-    """Principal components: svd_lowrank of the rows without their mean."""
+    """Principal components: svd_lowrank of the rows without their mean.
+
+    >>> taper.pca_lowrank(taper.eye(4), q=2)[1].shape
+    taper.Size([2])
+    """
     _need("pca_lowrank", "A", A)
     m, n = A.shape[-2:]
     q = min(6, m, n) if q is None else q
@@ -647,7 +675,13 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 
 
 def lu(A, pivot=True, get_infos=False, out=None):
-    """The LU factorisation in one matrix, its pivots, and on request which ones failed."""
+    """The LU factorisation in one matrix, its pivots, and on request which ones failed.
+
+    >>> LU, pivots = taper.lu(taper.tensor([[2.0, 0.0], [1.0, 4.0]]))
+    >>> LU
+    tensor([[2.0000, 0.0000],
+            [0.5000, 4.0000]])
+    """
     r = _T().linalg.lu_factor_ex(A, pivot=pivot)
     return tuple(r) if get_infos else (r[0], r[1])
 
@@ -759,7 +793,12 @@ def _padded_window(window, win, n_fft, x):
 
 def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None, length=None,
           return_complex=False):
-    """The signal of which stft makes this: pieces are added where they overlap and divided by the squared windows there."""
+    """The signal of which stft makes this: pieces are added where they overlap and divided by the squared windows there.
+
+    >>> x, w = taper.arange(8.0), taper.hann_window(4)
+    >>> taper.istft(taper.stft(x, 4, window=w, return_complex=True), 4, window=w).shape
+    taper.Size([8])
+    """
     T = _T()
     hop, win = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
     if not input.is_complex():
@@ -805,6 +844,29 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     return y if input.dim() == 3 else y.squeeze(0)
 
 
+# of each an example of a call, and what it prints
+_COPIED = {
+    "alias": ("(x).shape", "taper.Size([2, 2])"),
+    "as_strided": ("(x, (2,), (1,)).shape", "taper.Size([2])"),
+    "detach": ("(x).shape", "taper.Size([2, 2])"),
+    "diagonal": ("(x).shape", "taper.Size([2])"),
+    "expand": ("(x, (3, 2, 2)).shape", "taper.Size([3, 2, 2])"),
+    "narrow": ("(x, 0, 1, 1).shape", "taper.Size([1, 2])"),
+    "permute": ("(x, (1, 0)).shape", "taper.Size([2, 2])"),
+    "select": ("(x, 0, 1).shape", "taper.Size([2])"),
+    "slice": ("(x, 0, 1).shape", "taper.Size([1, 2])"),
+    "split": ("(x, 1)[1]", "tensor([[2., 3.]])"),
+    "split_with_sizes": ("(x, [1, 1])[1]", "tensor([[2., 3.]])"),
+    "squeeze": ("(x).shape", "taper.Size([2, 2])"),
+    "t": ("(x).shape", "taper.Size([2, 2])"),
+    "transpose": ("(x, 0, 1).shape", "taper.Size([2, 2])"),
+    "unbind": ("(x)[1]", "tensor([2., 3.])"),
+    "unfold": ("(x, 1, 2, 1).shape", "taper.Size([2, 1, 2])"),
+    "unsqueeze": ("(x, 0).shape", "taper.Size([1, 2, 2])"),
+    "view": ("(x, (4,)).shape", "taper.Size([4])"),
+}
+
+
 def _copying(view):
     def f(*args, **kwargs):
         out = kwargs.pop("out", None)
@@ -828,7 +890,7 @@ for _n in ("alias", "as_strided", "diagonal", "expand", "narrow", "permute", "sp
         _v = lambda x, dim=0, start=None, end=None, step=1: _C._call("slice.Tensor", x, dim, start, end, step)
     _f = _copying(_v)
     _f.__name__ = _f.__qualname__ = _n + "_copy"
-    _f.__doc__ = f"{_n} with a result of its own memory."
+    _f.__doc__ = f"{_n} with a result of its own memory.\n\n>>> x = taper.arange(4.0).view(2, 2)\n>>> taper.{_n}_copy{_COPIED[_n][0]}\n{_COPIED[_n][1]}\n"
     globals()[_n + "_copy"] = _f
     __all__.append(_n + "_copy")
 

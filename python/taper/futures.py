@@ -7,6 +7,13 @@ T = _TypeVar("T")
 
 
 class Future(_Generic[T]):
+    """A value that comes later: wait() gives it, then() works with it.
+
+    >>> f = taper.futures.Future()
+    >>> f.set_result(3)
+    >>> f.wait()
+    3
+    """
     def __init__(self, *, devices=None):
         self._ended, self._value, self._error, self._callbacks, self._lock = _threading.Event(), None, None, [], _threading.Lock()
 

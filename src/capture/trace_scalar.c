@@ -261,15 +261,17 @@ static PyNumberMethods number = { .nb_add = sf_add,
                                   .nb_power = sf_pow,
                                   .nb_floor_divide = sf_unknown2,
                                   .nb_remainder = sf_unknown2 };
-PyTypeObject PySymFloat_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.SymFloat",
-                                 .tp_basicsize = sizeof(PySymFloat),
-                                 .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                 .tp_dealloc = sf_dealloc,
-                                 .tp_repr = sf_repr,
-                                 .tp_as_number = &number,
-                                 .tp_richcompare = sf_compare,
-                                 .tp_hash = sf_hash,
-                                 .tp_doc = "A float that only the running program knows." };
+PyTypeObject PySymFloat_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.SymFloat",
+    .tp_basicsize = sizeof(PySymFloat),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = sf_dealloc,
+    .tp_repr = sf_repr,
+    .tp_as_number = &number,
+    .tp_richcompare = sf_compare,
+    .tp_hash = sf_hash,
+    .tp_doc = "A float that only the running program knows.\n\n>>> isinstance(3.0, taper.SymFloat)\nFalse\n"
+};
 
 PyObject *t_symfloat_int(trace *t, PyObject *o) { return t_item(t, py_symfloat_tensor(o), 'i'); }
 

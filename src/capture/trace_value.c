@@ -2752,7 +2752,12 @@ bool t_plain_const(PyObject *o) { return plain_const(o); }
 
 int py_init_trace(PyObject *m)
 {
-    py_fake_error = PyErr_NewException("taper._C.FakeTensorError", PyExc_RuntimeError, NULL);
+    py_fake_error = PyErr_NewExceptionWithDoc(
+        "taper._C.FakeTensorError",
+        "The values of a tensor were asked for that has none: it stands for one while a function is traced "
+        "or runs under vmap.\n\n"
+        ">>> issubclass(taper.FakeTensorError, RuntimeError)\nTrue\n",
+        PyExc_RuntimeError, NULL);
     deleted = PyUnicode_FromString("<deleted>");
     ordered_dict = import_type("collections", "OrderedDict");
     default_dict = import_type("collections", "defaultdict");

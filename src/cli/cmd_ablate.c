@@ -1,20 +1,47 @@
 /* cmd_ablate.c - taper ablate BUNDLE|SCRIPT: one more stage at a time, until it fails. */
 #include "cli/cli.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/proc.h"
 #include "debug/backends.h"
 #include "debug/bisect.h"
 #include "debug/bundle.h"
 #include <stdio.h>
 
+/* --json: what is printed at the end instead; rows go to stderr while they come. */
+static bool as_json;
+static strbuf json_text;
+static json_w json = { &json_text };
+
 static void row(const char *backend, const char *verdict, const char *more)
 {
-    printf("%-28s %s%s%.*s\n", backend, verdict, *more ? ": " : "", (int)strcspn(more, "\n"), more);
-    fflush(stdout);
+    FILE *out = as_json ? stderr : stdout;
+    json_obj(&json);
+    json_key(&json, "backend"), json_str(&json, backend);
+    json_key(&json, "result"), json_str(&json, verdict);
+    json_key(&json, "message"), json_str(&json, *more ? more : NULL);
+    json_end(&json);
+    fprintf(out, "%-28s %s%s%.*s\n", backend, verdict, *more ? ": " : "", (int)strcspn(more, "\n"), more);
+    fflush(out);
+}
+
+/* fault: in words, where it is no stage. */
+static void finish_json(int stage, const char *fault)
+{
+    json_end(&json);
+    json_key(&json, "stage"), json_str(&json, stage < 0 ? NULL : bisect_stage(stage));
+    json_key(&json, "backend"), json_str(&json, stage < 0 ? NULL : bisect_ladder[stage]);
+    json_key(&json, "fault"), json_str(&json, fault);
+    json_end(&json);
+    puts(strbuf_str(&json_text));
 }
 
 static void blame(int stage, bool bundle, const char *what)
 {
+    if (as_json) {
+        finish_json(stage, NULL);
+        return;
+    }
     if (stage < 0)
         printf("no backend fails here\n");
     else
@@ -100,12 +127,17 @@ static int ablate_script(int argc, char **argv, double secs)
     }
     strbuf_free(&plain);
     if (!rc && own && first < 0) {
-        printf("it fails with the backend that the program names, and with none of these: that backend is at "
-               "fault\n");
+        static const char told[] =
+            "it fails with the backend that the program names, and with none of these: that "
+            "backend is at fault";
+        if (as_json)
+            finish_json(-1, told);
+        else
+            printf("%s\n", told);
         rc = 1;
     } else if (!rc) {
         blame(first, false, NULL);
-        if (first < 0)
+        if (first < 0 && !as_json)
             printf("silent mistakes show with TAPER_REPRO_AFTER=dynamo TAPER_REPRO_LEVEL=4, or `taper "
                    "doctor`\n");
         rc = first < 0 ? 0 : 1;
@@ -119,16 +151,21 @@ static int run_ablate(int argc, char **argv)
     cli_args a = { argc, 1, argv };
     const char *secs = NULL;
     while (a.at < argc && argv[a.at][0] == '-')
-        if (!cli_option(&a, "timeout", &secs))
+        if (cli_flag(&a, "json"))
+            as_json = true;
+        else if (!cli_option(&a, "timeout", &secs))
             return cli_unknown(&a);
     if (a.at >= argc)
-        return cli_usage("taper ablate [--timeout SECONDS] BUNDLE | SCRIPT [ARGS ...]");
+        return cli_usage("taper ablate [--json] [--timeout SECONDS] BUNDLE | SCRIPT [ARGS ...]");
     if (secs && atof(secs) <= 0)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     const char *what = argv[a.at];
     size_t n = strlen(what);
     if (!file_exists(what))
         return cli_usage("there is no '%s'", what);
+    json_obj(&json);
+    json_key(&json, "runs");
+    json_arr(&json);
     if (n > 3 && !strcmp(what + n - 3, ".py"))
         return ablate_script(argc - a.at, argv + a.at, secs ? atof(secs) : 300);
     return a.at + 1 < argc ? cli_usage("taper ablate takes one bundle, not also '%s'", argv[a.at + 1])
@@ -137,11 +174,11 @@ static int run_ablate(int argc, char **argv)
 
 const cli_cmd cmd_ablate = {
     "ablate",
-    "[--timeout SECONDS] BUNDLE | SCRIPT [ARGS ...]",
+    "[--json] [--timeout SECONDS] BUNDLE | SCRIPT [ARGS ...]",
     "Runs a saved failure or a script with one more stage at a time, and names the first that fails",
     "The backends are eager, aot_eager, aot_eager_decomp_partition, inductor; a script also runs with the "
     "one it\n"
-    "names. Exit code 1 when one fails.\n",
+    "names. Exit code 1 when one fails. --json: for programs, the rows go to stderr.\n",
     run_ablate,
     NULL
 };

@@ -10,8 +10,33 @@
 
 static void line(void *data, const char *text)
 {
-    printf("%s\n", text);
-    fflush(stdout);
+    FILE *out = *(bool *)data ? stderr : stdout; /* --json: progress is not the answer */
+    fprintf(out, "%s\n", text);
+    fflush(out);
+}
+
+static void report_json(const bisect_result *b, const repro *r)
+{
+    strbuf text = { 0 };
+    json_w w = { &text };
+    json_obj(&w);
+    json_key(&w, "stage");
+    json_str(&w, b->stage < 0 ? NULL : b->cut ? "partition" : bisect_stage(b->stage));
+    json_key(&w, "backend"), json_str(&w, r->backend);
+    json_key(&w, "rewrites"), json_int(&w, b->stage < 0 ? 0 : b->nsite);
+    json_key(&w, "passes_without_them"), json_bool(&w, b->stage >= 0 && b->nsite && !b->without);
+    json_key(&w, "culprits");
+    json_arr(&w);
+    for (size_t i = 0, at = 0; b->stage >= 0 && i < b->set.n; at += (size_t)b->set.at[i++]) {
+        json_arr(&w);
+        for (size_t k = at; k < at + (size_t)b->set.at[i]; k++)
+            json_str(&w, b->found.at[k].site);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+    puts(strbuf_str(&text));
+    strbuf_free(&text);
 }
 
 static void print_set(const bisect_result *b, int from, int n)
@@ -55,13 +80,13 @@ static void report(const bisect_result *b, const repro *r)
 /* ---- a program instead of a saved failure ---- */
 static int usage(void)
 {
-    return cli_usage(
-        "taper bisect BUNDLE [--timeout SECONDS] | SCRIPT [ARGS ...] --oracle COMMAND|--expect FILE | BUNDLE "
-        "--versions BUILD,BUILD,...|GOOD..BAD [--build COMMAND]");
+    return cli_usage("taper bisect [--json] BUNDLE [--timeout SECONDS] | SCRIPT [ARGS ...] --oracle "
+                     "COMMAND|--expect FILE | BUNDLE "
+                     "--versions BUILD,BUILD,...|GOOD..BAD [--build COMMAND]");
 }
 
 /* Which stage, use of a compiled region, guard or instruction makes a program wrong, where somebody else says what is right. */
-static int bisect_script(char **argv, int argc, const char *oracle, const char *expect)
+static int bisect_script(char **argv, int argc, const char *oracle, const char *expect, bool json)
 {
     tp_err err = { 0 };
     doctor d = { .argv = argv, .argc = argc, .timeout = 300000, .oracle = oracle };
@@ -99,10 +124,22 @@ static int bisect_script(char **argv, int argc, const char *oracle, const char *
         if (stage >= 0 && !doc_hunt(&d, bisect_ladder[stage], stage == 0, &err))
             rc = cli_fail(&err);
         else {
-            printf("the fault is in %s\n", d.stage.n ? d.stage.s : name);
-            if (d.place.n)
-                printf("at %s\n", d.place.s);
-            printf("%s", strbuf_str(&d.report));
+            if (json) {
+                strbuf text = { 0 };
+                json_w w = { &text };
+                json_obj(&w);
+                json_key(&w, "stage"), json_str(&w, d.stage.n ? d.stage.s : name);
+                json_key(&w, "at"), json_str(&w, d.place.n ? d.place.s : NULL);
+                json_key(&w, "report"), json_str(&w, strbuf_str(&d.report));
+                json_end(&w);
+                puts(strbuf_str(&text));
+                strbuf_free(&text);
+            } else {
+                printf("the fault is in %s\n", d.stage.n ? d.stage.s : name);
+                if (d.place.n)
+                    printf("at %s\n", d.place.s);
+                printf("%s", strbuf_str(&d.report));
+            }
             rc = 0;
         }
     }
@@ -127,7 +164,12 @@ static int run_bisect(int argc, char **argv)
     const char *dir = NULL, *secs = NULL, *oracle = NULL, *expect = NULL, *list = NULL, *build = NULL;
     char **rest = mem_zalloc(sizeof *rest * (size_t)argc);
     int n = 0, rc = 0;
+    bool json = false;
     while (a.at < argc) {
+        if (!n && cli_flag(&a, "json")) { /* behind a script it is the script's */
+            json = true;
+            continue;
+        }
         if (cli_option(&a, "timeout", &secs) || cli_option(&a, "oracle", &oracle) ||
             cli_option(&a, "expect", &expect) || cli_option(&a, "versions", &list) ||
             cli_option(&a, "build", &build))
@@ -135,13 +177,17 @@ static int run_bisect(int argc, char **argv)
         rest[n++] = argv[a.at++];
     }
     dir = n ? rest[0] : NULL;
+    if (list && json) {
+        free(rest);
+        return cli_usage("--versions has no --json: its lines are one build each");
+    }
     if (list && !oracle && !expect && n == 1 && dir[0] != '-') {
         rc = bisect_versions(dir, list, build, secs);
         free(rest);
         return rc;
     }
     if (oracle || expect)
-        rc = dir && !(oracle && expect) ? bisect_script(rest, n, oracle, expect) : usage();
+        rc = dir && !(oracle && expect) ? bisect_script(rest, n, oracle, expect, json) : usage();
     else if (n != 1 || rest[0][0] == '-')
         rc = usage();
     free(rest);
@@ -160,8 +206,10 @@ static int run_bisect(int argc, char **argv)
         rc = cli_fail(&err);
     else if (now.kind == SIG_passes)
         rc = cli_usage("it does not fail here; %s: %s was recorded", sig_name(was.kind), was.full);
-    else if (!bisect(r, &now, &l, line, NULL, &b, &err))
+    else if (!bisect(r, &now, &l, line, &json, &b, &err))
         rc = cli_fail(&err);
+    else if (json)
+        report_json(&b, r);
     else
         report(&b, r);
     bisect_free(&b);
@@ -171,7 +219,8 @@ static int run_bisect(int argc, char **argv)
 
 const cli_cmd cmd_bisect = {
     "bisect",
-    "BUNDLE [--timeout SECONDS] [--versions BUILD,...|GOOD..BAD [--build COMMAND]] | SCRIPT [ARGS ...] "
+    "[--json] BUNDLE [--timeout SECONDS] [--versions BUILD,...|GOOD..BAD [--build COMMAND]] | SCRIPT [ARGS "
+    "...] "
     "--oracle COMMAND|--expect FILE",
     "Names the stage and the rewrite that make a saved failure, or what makes a program wrong",
     "Runs the backends one more stage at a time, then refuses the optional rewrites of the first that\n"

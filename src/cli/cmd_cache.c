@@ -147,12 +147,28 @@ static int run_clear(int argc, char **argv)
     int n;
     int64_t bytes;
     strbuf b = { 0 };
-    if (argc > 1)
-        return cli_unknown(&a);
+    bool json = false;
+    while (a.at < argc) {
+        if (!cli_flag(&a, "json"))
+            return cli_unknown(&a);
+        json = true;
+    }
     char *dir = disk_dir(&err);
     if (!dir || !disk_clear(&n, &bytes, &err)) {
         free(dir);
         return cli_fail(&err);
+    }
+    if (json) {
+        json_w w = { &b };
+        json_obj(&w);
+        json_key(&w, "removed"), json_int(&w, n);
+        json_key(&w, "bytes"), json_int(&w, bytes);
+        json_key(&w, "folder"), json_str(&w, dir);
+        json_end(&w);
+        puts(strbuf_str(&b));
+        strbuf_free(&b);
+        free(dir);
+        return 0;
     }
     add_size(&b, bytes);
     printf("removed %d %s (%s) from %s\n", n, n == 1 ? "entry" : "entries", strbuf_str(&b), dir);
@@ -166,7 +182,7 @@ static const cli_cmd subs[] = {
       "  --full   also what each was made with and for\n"
       "  --json   for programs\n",
       run_ls, NULL },
-    { "clear", "", "Removes every entry", NULL, run_clear, NULL },
+    { "clear", "[--json]", "Removes every entry", NULL, run_clear, NULL },
     { "verify", "[--json]", "Reads every entry, compares its checksum, and lists those that would be refused",
       "  Exit code 1 when there are any. Damaged entries are also found, dropped and made again when they "
       "are used.\n",

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/proc.h"
 #include "debug/backends.h"
 #include "debug/minify.h"
@@ -18,7 +19,7 @@ static bool interrupted(void *data) { return stop || (until && clock_ns() > unti
 typedef struct where {
     char *dir;
     signature sig;
-    bool tty;
+    bool tty, json;
     int ops;     /* at the beginning */
     double secs; /* limit of a trial */
 } where;
@@ -116,6 +117,33 @@ static int verified(const char *dir, double secs, int times)
     return good;
 }
 
+static void report_json(const where *w, const repro *m, const minify_stats *st)
+{
+    strbuf b = { 0 }, text = { 0 }, at = { 0 };
+    int times = st->repeats > 1 || st->stopped ? 0 : st->sig.kind == SIG_timeout ? 1 : 3;
+    ir_print(&b, m->g, IR_PRINT_log);
+    json_w j = { &text };
+    json_obj(&j);
+    json_key(&j, "folder"), json_str(&j, w->dir);
+    json_key(&j, "failure"), json_str(&j, sig_name(st->sig.kind));
+    json_key(&j, "message"), json_str(&j, st->sig.full);
+    bool diverges = st->sig.kind == SIG_accuracy && trial_diverge(m, &at, NULL);
+    json_key(&j, "diverges"), json_str(&j, diverges ? strbuf_str(&at) : NULL);
+    json_key(&j, "before"), json_int(&j, st->before);
+    json_key(&j, "after"), json_int(&j, st->after);
+    json_key(&j, "trials"), json_int(&j, st->trials);
+    json_key(&j, "seconds"), json_dbl(&j, st->seconds);
+    json_key(&j, "stopped"), json_bool(&j, st->stopped);
+    json_key(&j, "fresh_processes"), json_int(&j, times);
+    json_key(&j, "failing"), json_int(&j, times ? verified(w->dir, w->secs, times) : 0);
+    json_key(&j, "graph"), json_str(&j, strbuf_str(&b));
+    json_end(&j);
+    puts(strbuf_str(&text));
+    strbuf_free(&text);
+    strbuf_free(&at);
+    strbuf_free(&b);
+}
+
 static int report(where *w, const repro *m, const minify_stats *st)
 {
     strbuf b = { 0 }, said = { 0 };
@@ -124,6 +152,11 @@ static int report(where *w, const repro *m, const minify_stats *st)
         return cli_fail(&err);
     bundle_events(w->dir, m);
     write_scripts(w->dir, m, &st->sig, &said);
+    if (w->json) {
+        report_json(w, m, st);
+        strbuf_free(&said);
+        return 0;
+    }
     ir_print(&b, m->g, IR_PRINT_log);
     printf("%s\n%s: %s\n", strbuf_str(&b), sig_name(st->sig.kind), st->sig.full);
     if (st->sig.kind == SIG_accuracy) {
@@ -155,7 +188,12 @@ static int run_minify(int argc, char **argv)
     cli_args a = { argc, 1, argv };
     const char *dir = NULL, *out = NULL, *secs = NULL, *check = NULL, *mem = NULL, *step = NULL, *most = NULL;
     tp_err err = { 0 };
+    bool json = false;
     while (a.at < a.argc) {
+        if (cli_flag(&a, "json")) {
+            json = true;
+            continue;
+        }
         if (cli_option(&a, "out", &out) || cli_option(&a, "timeout", &secs) ||
             cli_option(&a, "check-str", &check) || cli_option(&a, "memory", &mem) ||
             cli_option(&a, "max-granularity", &step) || cli_option(&a, "most", &most))
@@ -166,7 +204,7 @@ static int run_minify(int argc, char **argv)
     }
     if (!dir)
         return cli_usage(
-            "taper minify BUNDLE [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT] "
+            "taper minify BUNDLE [--json] [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT] "
             "[--max-granularity N] [--most SECONDS]");
     if (cli_torch_saved(dir))
         return cli_torch("minify", argc - 1, argv + 1);
@@ -176,14 +214,16 @@ static int run_minify(int argc, char **argv)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
     if (mem && atof(mem) <= 0)
         return cli_usage("--memory wants a number of MiB, not '%s'", mem);
-    if (is_script(dir) && (out || mem))
+    if (is_script(dir) && (out || mem || json))
         return cli_usage("--%s is for saved failures; a script writes its answer beside its data",
-                         out ? "out" : "memory");
+                         out    ? "out"
+                         : json ? "json"
+                                : "memory");
     if (is_script(dir))
         return by_script(dir, "minify",
                          (const char *[]){ "--timeout", secs ? secs : "20", "--check-str", check,
                                            "--max-granularity", step, NULL });
-    where w = { .tty = isatty(2), .secs = secs ? atof(secs) : 20 };
+    where w = { .tty = isatty(2), .json = json, .secs = secs ? atof(secs) : 20 };
     debug_backends_register();
     repro *r = bundle_read(dir, &w.sig, true, &err);
     if (!r)
@@ -254,13 +294,38 @@ static int run_minify(int argc, char **argv)
     return rc;
 }
 
+static void repro_json(const repro *r, const signature *was, const signature *now, bool ledger)
+{
+    strbuf text = { 0 }, table = { 0 };
+    json_w w = { &text };
+    const signature *const two[] = { was, now };
+    json_obj(&w);
+    for (int i = 0; i < 2; i++) {
+        json_key(&w, i ? "here" : "recorded");
+        json_obj(&w);
+        json_key(&w, "failure"), json_str(&w, sig_name(two[i]->kind));
+        json_key(&w, "message"), json_str(&w, two[i]->full[0] ? two[i]->full : NULL);
+        json_end(&w);
+    }
+    json_key(&w, "same"), json_bool(&w, sig_equal(was, now));
+    if (ledger) {
+        json_key(&w, "ledger");
+        bool any = (now->kind == SIG_accuracy || now->kind == SIG_passes) && trial_ledger(r, &table);
+        json_str(&w, any ? strbuf_str(&table) : NULL);
+    }
+    json_end(&w);
+    puts(strbuf_str(&text));
+    strbuf_free(&text);
+    strbuf_free(&table);
+}
+
 static int run_repro(int argc, char **argv)
 {
     tp_err err = { 0 };
     signature was, now;
     cli_args a = { argc, 1, argv };
     const char *dir = NULL, *secs = NULL;
-    bool ledger = false;
+    bool ledger = false, json = false;
     while (a.at < argc) {
         if (cli_option(&a, "timeout", &secs))
             continue;
@@ -268,16 +333,22 @@ static int run_repro(int argc, char **argv)
             ledger = true;
             continue;
         }
+        if (cli_flag(&a, "json")) {
+            json = true;
+            continue;
+        }
         if (argv[a.at][0] == '-')
             return cli_unknown(&a);
         dir = argv[a.at++];
     }
     if (!dir)
-        return cli_usage("taper repro BUNDLE [--ledger] [--timeout SECONDS]");
+        return cli_usage("taper repro BUNDLE [--ledger] [--json] [--timeout SECONDS]");
     if (cli_torch_saved(dir))
         return cli_torch("repro", argc - 1, argv + 1);
     if (secs && atof(secs) <= 0)
         return cli_usage("--timeout wants a number of seconds, not '%s'", secs);
+    if (is_script(dir) && json)
+        return cli_usage("--json is for saved failures; a script prints what it finds");
     if (is_script(dir))
         return by_script(dir, "run", (const char *[]){ "--timeout", secs ? secs : "60", NULL });
     debug_backends_register();
@@ -289,6 +360,11 @@ static int run_repro(int argc, char **argv)
     if (!trial_run(&one, 1, &l, &now, &err)) {
         repro_free(r);
         return cli_fail(&err);
+    }
+    if (json) {
+        repro_json(r, &was, &now, ledger);
+        repro_free(r);
+        return now.kind == SIG_passes ? 0 : 1;
     }
     printf("recorded: %s: %s\nhere:     %s%s%s\n", sig_name(was.kind), was.full, sig_name(now.kind),
            now.full[0] ? ": " : "", now.full);
@@ -305,7 +381,7 @@ static int run_repro(int argc, char **argv)
 
 const cli_cmd cmd_minify = {
     "minify",
-    "BUNDLE|repro.py [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT]",
+    "BUNDLE|repro.py [--json] [--out DIR] [--timeout SECONDS] [--memory MIB] [--check-str TEXT]",
     "Finds the smallest graph that still fails in the same way",
     "Trials run in forked children with a time limit each, on all cores. The answer goes to\n"
     "BUNDLE/minimal, with repro.py and repro.c in the working directory too; Ctrl-C leaves the best\n"
@@ -316,7 +392,7 @@ const cli_cmd cmd_minify = {
 };
 const cli_cmd cmd_repro = {
     "repro",
-    "BUNDLE|repro.py [--ledger] [--timeout SECONDS]",
+    "BUNDLE|repro.py [--ledger] [--json] [--timeout SECONDS]",
     "Runs a saved failure again: exit code 1 when it still fails, 0 when it passes",
     "--ledger prints the error of each value against float64, in eager execution and\n"
     "compiled, and how much larger it is than that of what the value is made of.\n",

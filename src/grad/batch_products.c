@@ -44,6 +44,9 @@ bool batch_mm(batch_call *x)
     if (a && !b)
         return batch_give(
             x, CALL(mm, vT(join(x, a)), vT(alike(x, 1)))); /* rows of one product; shaped at the end */
+    symint inner = x->arg[0].t->size[1];
+    if (a && b && !sym_is_expr(inner) && inner == 1) /* outer products: a gradient of each sample's weights */
+        return batch_give(x, CALL(mul_Tensor, vT(a), vT(b)));
     if (!a && !b)
         return give_all(x, CALL(mm, vT(alike(x, 0)), vT(alike(x, 1))));
     return batch_give(x, CALL(bmm, vT(batch_lead(x, 0)), vT(batch_lead(x, 1))));
@@ -71,8 +74,12 @@ bool batch_dot(batch_call *x)
         return batch_give(x, CALL(mv, vT(a), vT(alike(x, 1))));
     if (b && !a)
         return batch_give(x, CALL(mv, vT(b), vT(alike(x, 0))));
-    a = CALL(unsqueeze, vT(batch_lead(x, 0)), vI(1));
-    return batch_give(x, CALL(bmm, vT(a), vT(column(x, batch_lead(x, 1)))));
+    if (dtype_size((dtype)x->arg[0].t->dt) < 4) /* a product sums in a wider type than its factors */
+        return batch_give(
+            x, CALL(bmm, vT(CALL(unsqueeze, vT(batch_lead(x, 0)), vI(1))), vT(column(x, batch_lead(x, 1)))));
+    return batch_give(x,
+                      CALL(sum_dim_IntList, vT(CALL(mul_Tensor, vT(batch_lead(x, 0)), vT(batch_lead(x, 1)))),
+                           vIs((symint[]){ 1 }, 1)));
 }
 
 /* beta * self + alpha * product, by the rules of its parts. */

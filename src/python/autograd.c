@@ -824,8 +824,9 @@ static int set_requires_grad(PyObject *o, PyObject *v, void *x)
         return -1;
     }
     if (v == Py_True && !dtype_has_grad((dtype)py_tensor(o)->dt)) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "only Tensors of floating point and complex dtype can require gradients");
+        tp_err err = { 0 };
+        err_set(&err, ERR_runtime, "only Tensors of floating point and complex dtype can require gradients");
+        py_raise(&err);
         return -1;
     }
     return set_requires(o, v);
@@ -1337,7 +1338,8 @@ static PyMethodDef functions[] = {
       "(kind of device, on, lower type); returns what was set before" },
     { "is_anomaly_enabled", anomaly_enabled, METH_NOARGS,
       "is_anomaly_enabled() -> bool\n\n>>> taper.is_anomaly_enabled()\nFalse\n" },
-    { "is_anomaly_check_nan_enabled", anomaly_check_nan, METH_NOARGS, NULL },
+    { "is_anomaly_check_nan_enabled", anomaly_check_nan, METH_NOARGS,
+      "is_anomaly_check_nan_enabled() -> bool\n\n>>> taper.is_anomaly_check_nan_enabled()\nTrue\n" },
     { "_set_anomaly", set_anomaly, METH_VARARGS, NULL },
     { "_push_saved_hooks", push_saved_hooks, METH_VARARGS, NULL },
     { "_pop_saved_hooks", pop_saved_hooks, METH_NOARGS, NULL },

@@ -837,7 +837,9 @@ static PyMethodDef functions[] = {
       "2])\ntensor([1, 2])\n" },
     { "asarray", KW(f_as_tensor),
       "asarray(data, dtype=None, device=None) -> Tensor\n\n>>> taper.asarray([1, 2])\ntensor([1, 2])\n" },
-    { "from_numpy", f_from_numpy, METH_O, "from_numpy(array) -> Tensor sharing the array's memory" },
+    { "from_numpy", f_from_numpy, METH_O,
+      "from_numpy(array) -> Tensor sharing the array's memory\n\n>>> import numpy  # doctest: +SKIP\n>>> "
+      "taper.from_numpy(numpy.ones(2))  # doctest: +SKIP\ntensor([1., 1.], dtype=taper.float64)\n" },
     { "frombuffer", KW(f_frombuffer),
       "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False) -> Tensor sharing its "
       "memory\n\n>>> taper.frombuffer(bytearray(b'\\x01\\x02'), dtype=taper.uint8)\ntensor([1, 2], "

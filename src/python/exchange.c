@@ -609,7 +609,9 @@ static PyMethodDef methods[] = { { "numpy", KW(m_numpy), "numpy(*, force=False) 
                                  { "__dlpack_device__", m_dlpack_device, METH_NOARGS, NULL },
                                  { NULL } };
 static PyMethodDef functions[] = {
-    { "from_dlpack", KW(f_from_dlpack), "from_dlpack(ext_tensor) -> Tensor sharing its memory" },
+    { "from_dlpack", KW(f_from_dlpack),
+      "from_dlpack(ext_tensor) -> Tensor sharing its memory\n\n>>> "
+      "taper.from_dlpack(taper.ones(2))\ntensor([1., 1.])\n" },
     { "to_dlpack", f_to_dlpack, METH_O,
       "to_dlpack(tensor) -> capsule\n\n>>> taper.from_dlpack(taper.to_dlpack(taper.ones(2)))\ntensor([1., "
       "1.])\n" },

@@ -289,16 +289,19 @@ static PyMethodDef methods[] = { { "__format__", si_format, METH_O, NULL },
                                  { "__round__", si_round, METH_VARARGS, NULL },
                                  { NULL } };
 
-PyTypeObject PySymInt_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.SymInt",
-                               .tp_basicsize = sizeof(PySymInt),
-                               .tp_flags = Py_TPFLAGS_DEFAULT,
-                               .tp_dealloc = si_dealloc,
-                               .tp_repr = symint_repr,
-                               .tp_as_number = &number,
-                               .tp_richcompare = si_compare,
-                               .tp_hash = si_hash,
-                               .tp_methods = methods,
-                               .tp_doc = "An integer whose value is an expression over sizes." };
+PyTypeObject PySymInt_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.SymInt",
+    .tp_basicsize = sizeof(PySymInt),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_dealloc = si_dealloc,
+    .tp_repr = symint_repr,
+    .tp_as_number = &number,
+    .tp_richcompare = si_compare,
+    .tp_hash = si_hash,
+    .tp_methods = methods,
+    .tp_doc =
+        "An integer whose value is an expression over sizes.\n\n>>> isinstance(3, taper.SymInt)\nFalse\n"
+};
 
 /* _sym_eval(SymInt, {symbol name: int}) -> int, or the SymInt itself when a symbol has no value. */
 static PyObject *eval_in(PyObject *m, PyObject *args)

@@ -254,11 +254,21 @@ static PyObject *enum_reduce(PyObject *o, PyObject *unused)
 }
 static PyMethodDef enum_methods[] = { { "__reduce__", enum_reduce, METH_NOARGS, NULL }, { NULL } };
 PyTypeObject PyMemfmt_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.memory_format",
-                               .tp_basicsize = sizeof(PyEnumObj), .tp_flags = Py_TPFLAGS_DEFAULT,
-                               .tp_repr = enum_repr, .tp_methods = enum_methods };
-PyTypeObject PyLayout_Type = { PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.layout",
-                               .tp_basicsize = sizeof(PyEnumObj), .tp_flags = Py_TPFLAGS_DEFAULT,
-                               .tp_repr = enum_repr, .tp_methods = enum_methods };
+                               .tp_doc = "An order of dimensions in memory, such as taper.channels_last.\n\n"
+                                         ">>> taper.contiguous_format\ntaper.contiguous_format\n",
+                               .tp_basicsize = sizeof(PyEnumObj),
+                               .tp_flags = Py_TPFLAGS_DEFAULT,
+                               .tp_repr = enum_repr,
+                               .tp_methods = enum_methods };
+PyTypeObject PyLayout_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "taper.layout",
+    .tp_doc = "How a tensor keeps its elements: taper.strided, or one of the sparse ways.\n\n"
+              ">>> taper.ones(2).layout\ntaper.strided\n",
+    .tp_basicsize = sizeof(PyEnumObj),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_repr = enum_repr,
+    .tp_methods = enum_methods
+};
 static const char *const memfmt_names[] = { "contiguous_format", "preserve_format", "channels_last",
                                             "channels_last_3d" };
 static PyObject *memfmts[4];

@@ -11,7 +11,10 @@
 /* what: "call", and what follows the number's plural: " of compiled code" */
 static void tile(page *p, int64_t n, const char *what, const char *more, bool bad)
 {
-    strbuf_addf(&p->o, "<div class=\"tile%s\"><b>%lld</b>%s%s%s</div>\n", bad && n ? " bad" : "",
+    strbuf_addf(&p->o, "<div class=\"tile%s\"><b>%lld</b>%s%s%s</div>\n",
+                !n    ? " none"
+                : bad ? " bad"
+                      : "",
                 (long long)n, what, plural(n), more);
 }
 
@@ -651,7 +654,7 @@ static void timeline(page *p)
         strbuf_add(o, "<div class=\"w\">");
         page_tag(p, r, i, "c");
         strbuf_add(o, " <span class=\"mono\">");
-        esc(p, c->func);
+        page_function(p, c->func);
         strbuf_add(o, "</span></div><div class=\"t\"><div class=\"z\">");
         strbuf_addf(o,
                     "<span class=\"s7\" style=\"left:%.3f%%;width:%.3f%%\" title=\"from %.3f s on, %.1f ms "

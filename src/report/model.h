@@ -202,6 +202,7 @@ void page_text(page *p, const char *s);           /* <pre> of a message, its lin
 void page_head(page *p, const char *title);
 void page_foot(page *p);
 void page_tag(page *p, const report *r, size_t i, const char *anchor);
+void page_function(page *p, const char *func); /* its name; what runs after a break by its line */
 void page_place(page *p, const char *func, const char *file, int64_t line);
 /* The picture of a graph; fused: the fusion decisions made about it, or NULL. */
 void page_picture(page *p, const char *text, size_t n, const char *fused, size_t nfused);

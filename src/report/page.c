@@ -285,20 +285,25 @@ void page_tag(page *p, const report *r, size_t i, const char *anchor)
     strbuf_addf(&p->o, "] <span aria-hidden=\"true\">%s</span> %s</a>", sign[s], rp_status_name(s));
 }
 
-void page_place(page *p, const char *func, const char *file, int64_t line)
+void page_function(page *p, const char *func)
 {
-    /* taper_resume_in_f_at_12: what runs of f behind the break in line 12 */
+    /* taper_resume_in_f_at_12: what runs of f after the break in line 12 */
     const char *in = func ? strstr(func, "_resume_in_") : NULL, *at = NULL;
     for (const char *s = in; s && (s = strstr(s, "_at_")); s++)
         at = s;
-    strbuf_add(&p->o, "<span class=\"mono\">");
     if (at && at > in + 11 && at[4 + strspn(at + 4, "0123456789")] == 0) {
         escn(p, in + 11, (size_t)(at - in - 11));
-        strbuf_add(&p->o, "<span class=\"dim\">, behind line ");
+        strbuf_add(&p->o, "<span class=\"dim\">, after line ");
         esc(p, at + 4);
         strbuf_add(&p->o, "</span>");
     } else
         esc(p, func ? func : "(function not recorded)");
+}
+
+void page_place(page *p, const char *func, const char *file, int64_t line)
+{
+    strbuf_add(&p->o, "<span class=\"mono\">");
+    page_function(p, func);
     if (file) {
         strbuf_add(&p->o, " <span class=\"dim\">");
         esc(p, file);
@@ -346,7 +351,7 @@ static const char style[] =
     ".tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:.6rem "
     ".8rem;font-size:.88rem}"
     ".tile b{display:block;font-size:1.6rem;line-height:1.2;font-variant-numeric:tabular-nums}.tile.bad "
-    "b{color:var(--bad)}"
+    "b{color:var(--bad)}.tile.none{color:var(--dim);background:none}.tile.none b{font-weight:400}"
     "ol.next{padding-left:1.4rem;max-width:80ch}ol.next li{margin:.3rem 0}"
     "pre,code,.mono{font-family:ui-monospace,'SF Mono','DejaVu Sans "
     "Mono',Menlo,Consolas,monospace;font-size:.83rem}"

@@ -200,6 +200,24 @@ static void count_notes(view *v, const rp_source *s, size_t lines, size_t *count
     }
 }
 
+/* Is a line of it in a graph, or is there something to say of one? */
+static bool has_marks(view *v, const rp_source *s)
+{
+    strbuf b = { 0 };
+    arena tmp = { 0 };
+    tp_err e = { 0 };
+    rp_load(v->p->r, s->text, RP_PAYLOAD, &b);
+    const json_val *text = json_parse(&tmp, strbuf_str(&b), b.n, &e), *lines = json_get(text, "lines");
+    size_t count[NOTE_COUNT] = { 0 }, in = 0;
+    if (json_is(lines, JSON_arr))
+        count_notes(v, s, lines->n, count, &in);
+    for (int i = 0; i < NOTE_COUNT; i++)
+        in += count[i];
+    strbuf_free(&b);
+    arena_free(&tmp);
+    return in > 0;
+}
+
 static void one_function(view *v, const rp_source *s)
 {
     static const char *const css[NOTE_COUNT] = { "error", "break", "unfinished" };
@@ -209,7 +227,7 @@ static void one_function(view *v, const rp_source *s)
     tp_err e = { 0 };
     rp_load(p->r, s->text, RP_PAYLOAD, &b);
     const json_val *text = json_parse(&tmp, strbuf_str(&b), b.n, &e), *lines = json_get(text, "lines");
-    size_t count[NOTE_COUNT] = { 0 }, in = 0, wrong = 0;
+    size_t count[NOTE_COUNT] = { 0 }, in = 0, wrong = 0; /* of each kind; lines in graphs */
     if (json_is(lines, JSON_arr) && lines->n) {
         count_notes(v, s, lines->n, count, &in);
         for (int i = 0; i < NOTE_COUNT; i++)
@@ -222,8 +240,7 @@ static void one_function(view *v, const rp_source *s)
                 strbuf_addf(o, " <span class=\"tag %s\">%s %zu %s%s</span>", css[i], note_rows[i].sign,
                             count[i], note_rows[i].one, plural((int64_t)count[i]));
         if (!wrong)
-            strbuf_addf(o, " <span class=\"dim\">%s</span>",
-                        in ? "\xe2\x9c\x93 nothing wrong" : "no line of it is in a graph");
+            strbuf_add(o, " <span class=\"dim\">\xe2\x9c\x93 nothing wrong</span>");
         strbuf_add(o, "</summary>\n<div class=\"src\"><ol>\n");
         size_t def = def_line(lines);
         for (size_t i = 0; i < lines->n; i++)
@@ -268,14 +285,33 @@ void page_source(page *p)
     for (size_t i = 0; i < r->sources.n; i++)
         all[i] = &r->sources.at[i];
     qsort(all, r->sources.n, sizeof *all, by_place);
+    size_t nnone = 0;
+    const char *file = NULL;
     for (size_t i = 0; i < r->sources.n && p->shown < RP_PAGE; i++) {
-        if (!i || strcmp(all[i]->file, all[i - 1]->file)) {
+        if (!has_marks(&v, all[i])) {
+            all[nnone++] = all[i];
+            continue;
+        }
+        if (!file || strcmp(all[i]->file, file)) {
+            file = all[i]->file;
             strbuf_add(&p->o, "<h3 class=\"file mono\">");
-            esc(p, all[i]->file);
+            esc(p, file);
             strbuf_add(&p->o, "</h3>\n");
         }
         one_function(&v, all[i]);
     }
+    if (nnone)
+        strbuf_addf(
+            &p->o,
+            "<details><summary class=\"dim\">%zu more function%s with no line in a graph</summary>\n<ul>\n",
+            nnone, plural((int64_t)nnone));
+    for (size_t i = 0; i < nnone; i++) {
+        strbuf_add(&p->o, "<li>");
+        page_place(p, all[i]->name, all[i]->file, all[i]->line);
+        strbuf_add(&p->o, "</li>\n");
+    }
+    if (nnone)
+        strbuf_add(&p->o, "</ul></details>\n");
     strbuf_add(&p->o, "</section>\n");
     free(all);
     vec_free(&v.notes);

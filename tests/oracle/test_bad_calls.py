@@ -27,6 +27,9 @@ def same(want, got):
 def test_wrong_calls():
     compare(r"""
 T.add(x)
+T.cdist(T.ones(2), T.ones(2))
+T.cdist(T.ones(2, 2), T.ones(2))
+T.cdist(T.ones(2, 2), T.ones(2, 3))
 T.add(x,"a")
 T.add(x,None)
 T.add("a",x)

@@ -67,6 +67,11 @@ def test_every_node_of_onnx_that_can_be_read_is_right():
             except taper.onnx.OnnxError:
                 refused += 1
                 continue
+            except NotImplementedError as e:  # arithmetic of wide unsigned numbers, which is not in PyTorch either
+                if "not implemented for 'UInt" not in str(e):
+                    raise
+                refused += 1
+                continue
             except Exception as e:
                 why = f"{type(e).__name__}: {e}"
             if why:

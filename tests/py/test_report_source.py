@@ -172,3 +172,16 @@ def test_rewrites_one_by_one():
             assert "Compiles" in t.report()
     with pages.Trace(REWRITTEN, name="layer.py") as t:
         assert '<div class="walk">' not in t.report(), "only a detailed trace holds it"
+
+
+def test_what_is_not_part_of_a_graph_is_named_below_and_zeros_are_quiet():
+    # functools.wraps and update_wrapper are traced, and leave nothing in the graph
+    program = "import taper\n@taper.compile\ndef each(x):\n    return taper.vmap(lambda r: r.sin())(x)\neach(taper.ones(2, 3))\n" \
+              "@taper.compile\ndef cut(x):\n    y = x + 1\n    print(end='')\n    return y * 2\ncut(taper.ones(3))\n"
+    with pages.Trace(program, name="quiet.py") as t:
+        page = t.report()
+    section = page.split('<section id="source">')[1].split("</section>")[0]
+    above, below = section.split("with no line in a graph")
+    assert "update_wrapper" in below and "update_wrapper" not in above and "functools.py" not in above and '<b class="mono">each' in above
+    assert re.search(r'<div class="tile none"><b>0</b>errors', page) and re.search(r'<div class="tile"><b>1</b>graph break', page)
+    assert "taper_resume_in_cut" not in page.split('<section id="timeline">')[1].split("</section>")[0] and ", after line " in page

@@ -343,3 +343,16 @@ def test_named_results_are_containers():
         assert all(close(list(g[i] for g in got), list(w)) for i, w in enumerate(want))
     got = taper.compile(lambda a: vmap(lambda r: r.topk(2))(a), fullgraph=True)(x)
     assert got.values.equal(x.topk(2).values)
+
+
+def test_products():
+    a, b, v, u = taper.randn(4, 5, 3), taper.randn(4, 3, 6), taper.randn(4, 3), taper.randn(4, 1, 6)
+    one = taper.randn(4, 5, 1)
+    for dt, tol in ((taper.float32, 1e-4), (taper.float64, 1e-6), (taper.bfloat16, 0.3)):
+        to = lambda *ts: [t.to(dt) for t in ts]
+        for f, args in ((taper.mm, (a, b)), (taper.mm, (one, u)), (taper.mv, (a, v)), (taper.dot, (v, v)), (taper.matmul, (a, v)), (taper.outer, (v, v)),
+                        (lambda p, q: taper.addmm(q.sum(0), p, q), (a, b)), (lambda p, q: taper.addmm(q[:1], p, q, beta=2, alpha=0.5), (a, b)), (lambda p, q: taper.addmv(p.sum(1), p, q), (a, v))):
+            args = to(*args)
+            for dims in ((0, 0), (0, None), (None, 0)):
+                some = [t if d == 0 else t[0] for t, d in zip(args, dims)]
+                assert close(vmap(f, in_dims=dims)(*some), loop(f, *some, dims=dims), tol), (f, dims, dt)

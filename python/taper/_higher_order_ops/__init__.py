@@ -100,7 +100,11 @@ def _stack(results, what):
 
 
 def scan(combine_fn, init, xs, *, dim=0, reverse=False):
-    """carry, y = combine_fn(carry, x) for each slice x of xs along dim; returns the last carry and all y, stacked."""
+    """carry, y = combine_fn(carry, x) for each slice x of xs along dim; returns the last carry and all y, stacked.
+
+    >>> taper.scan(lambda c, x: (c + x, c * x), taper.tensor(0.0), taper.tensor([1.0, 2.0, 3.0]))
+    (tensor(6.), tensor([0., 2., 9.]))
+    """
     carry = init
 
     def step(x):

@@ -24,11 +24,21 @@ def is_autocast_available(device_type):
 
 
 def is_autocast_enabled(device_type="cuda"):
-    """Is it on for the devices of this type? As in PyTorch, the type that is meant without a name is 'cuda'."""
+    """Is it on for the devices of this type? As in PyTorch, the type that is meant without a name is 'cuda'.
+
+    >>> with taper.autocast("cpu"):
+    ...     on = taper.is_autocast_enabled("cpu")
+    >>> on
+    True
+    """
     return _kind(device_type, "is_autocast_enabled") in _RUN and _C._get_autocast(device_type)[1]
 
 
 def set_autocast_enabled(device_type, enabled=None):
+    """Switch autocast on the devices of this type.
+
+    >>> taper.set_autocast_enabled("cpu", False)
+    """
     if enabled is None:  # one argument: the old spelling, for cuda
         device_type, enabled = "cuda", device_type
     if _kind(device_type, "set_autocast_enabled") in _RUN:
@@ -36,32 +46,63 @@ def set_autocast_enabled(device_type, enabled=None):
 
 
 def get_autocast_dtype(device_type):
-    """The lower type: bfloat16 on the CPU, float16 on GPUs unless set otherwise."""
+    """The lower type: bfloat16 on the CPU, float16 on GPUs unless set otherwise.
+
+    >>> taper.get_autocast_dtype("cpu")
+    taper.bfloat16
+    """
     return _C._get_autocast(device_type)[2] if _kind(device_type, "get_autocast_dtype") in _RUN else _C.float16
 
 
 def set_autocast_dtype(device_type, dtype):
+    """The lower type of autocast on the devices of this type.
+
+    >>> taper.set_autocast_dtype("cpu", taper.bfloat16)
+    """
     if _kind(device_type, "set_autocast_dtype") in _RUN:
         _C._set_autocast(device_type, _C._get_autocast(device_type)[1], dtype)
 
 
 def is_autocast_cpu_enabled():
+    """Is autocast on for the CPU?
+
+    >>> taper.is_autocast_cpu_enabled()
+    False
+    """
     return _C._get_autocast("cpu")[1]
 
 
 def set_autocast_cpu_enabled(enabled):
+    """Switch autocast on the CPU.
+
+    >>> taper.set_autocast_cpu_enabled(False)
+    """
     set_autocast_enabled("cpu", enabled)
 
 
 def get_autocast_cpu_dtype():
+    """The lower type of autocast on the CPU.
+
+    >>> taper.get_autocast_cpu_dtype()
+    taper.bfloat16
+    """
     return _C._get_autocast("cpu")[2]
 
 
 def set_autocast_cpu_dtype(dtype):
+    """The lower type of autocast on the CPU.
+
+    >>> taper.set_autocast_cpu_dtype(taper.bfloat16)
+    """
     set_autocast_dtype("cpu", dtype)
 
 
 def get_autocast_gpu_dtype():
+    """The lower type of autocast on GPUs.
+
+    >>> taper.get_autocast_gpu_dtype()
+    taper.float16
+    """
     return get_autocast_dtype("cuda")
 
 
@@ -70,16 +111,31 @@ def set_autocast_gpu_dtype(dtype):
 
 
 def is_autocast_cache_enabled():
+    """Are converted weights kept while autocast is on?
+
+    >>> taper.is_autocast_cache_enabled()
+    True
+    """
     return _cache[0]
 
 
 def set_autocast_cache_enabled(enabled):
+    """Keep converted weights while autocast is on.
+
+    >>> taper.set_autocast_cache_enabled(True)
+    """
     _cache[0] = bool(enabled)
 
 
 class autocast(_Mode):
     """with taper.autocast("cpu", dtype=taper.bfloat16): matrix products and convolutions inside compute in the lower
-    type, losses and decompositions in float32, everything else in the type of its arguments. Also a decorator."""
+    type, losses and decompositions in float32, everything else in the type of its arguments. Also a decorator.
+
+    >>> with taper.autocast("cpu", dtype=taper.bfloat16):
+    ...     y = taper.ones(2, 3) @ taper.ones(3, 2)
+    >>> y.dtype
+    taper.bfloat16
+    """
 
     def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
         self.device = _kind(device_type, "autocast")

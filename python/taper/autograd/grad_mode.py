@@ -87,7 +87,13 @@ class enable_grad(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Set the mode now; as a context manager, put the old one back at the end."""
+    """Set the mode now; as a context manager, put the old one back at the end.
+
+    >>> with taper.set_grad_enabled(False):
+    ...     y = taper.ones(2, requires_grad=True) * 2
+    >>> y.requires_grad
+    False
+    """
 
     def __init__(self, mode):
         self.mode = bool(mode)

@@ -46,7 +46,11 @@ class Attribute:
 
 
 class ScriptFunction:
-    """What script and trace make of a function: it, with the names that programs ask for."""
+    """What script and trace make of a function: it, with the names that programs ask for.
+
+    >>> isinstance(taper.jit.script(lambda x: x + 1), taper.jit.ScriptFunction)
+    False
+    """
 
     def __init__(self, fn):
         _functools.update_wrapper(self, fn)
@@ -71,7 +75,11 @@ class ScriptFunction:
 
 
 class ScriptModule(_Module):
-    """A module written for the scripting compiler; it runs as any other."""
+    """A module written for the scripting compiler; it runs as any other.
+
+    >>> isinstance(taper.jit.script(taper.nn.ReLU()), taper.jit.ScriptModule)
+    False
+    """
 
 
 class RecursiveScriptModule(ScriptModule):

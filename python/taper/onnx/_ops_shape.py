@@ -156,6 +156,15 @@ def GatherElements(x, places, *, axis=0):
     return _taper().gather(x, axis, _wrapped(tensor(places, x).long(), x.shape[axis]))
 
 
+def ReverseSequence(x, lengths, *, batch_axis=1, time_axis=0):
+    x = tensor(x)
+    y = x.movedim((time_axis, batch_axis), (0, 1))
+    step, n = _taper().arange(y.shape[0], device=x.device).unsqueeze(1), tensor(lengths, x).long().unsqueeze(0)
+    at = _taper().where(step < n, n - 1 - step, step)  # what lies behind the end of a sequence stays
+    at = at.reshape(list(at.shape) + [1] * (y.dim() - 2)).expand(y.shape)
+    return y.gather(0, at).movedim((0, 1), (time_axis, batch_axis))
+
+
 def GatherND(x, places, *, batch_dims=0):
     x, places = tensor(x), tensor(places, x).long()
     k, b = places.shape[-1], batch_dims

@@ -22,7 +22,9 @@ def _plain(lr):
 class LRScheduler:
     def __init__(self, optimizer, last_epoch=-1):
         if not hasattr(optimizer, "param_groups"):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+            e = TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+            e.add_note(f"Hint: the optimizer comes first: {type(self).__name__}(optimizer, ...).")
+            raise e
         self.optimizer = optimizer
         if last_epoch == -1:
             for g in optimizer.param_groups:

@@ -174,7 +174,12 @@ def sparse_csc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=Non
 
 def sparse_compressed_tensor(compressed_indices, plain_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
                              requires_grad=False, check_invariants=None):
-    """sparse_csr_tensor or sparse_csc_tensor, as the layout says."""
+    """sparse_csr_tensor or sparse_csc_tensor, as the layout says.
+
+    >>> taper.sparse_compressed_tensor([0, 1, 2], [0, 1], [3.0, 4.0], layout=taper.sparse_csr).to_dense()
+    tensor([[3., 0.],
+            [0., 4.]])
+    """
     if layout not in _COMPRESSED:
         _refuse(f"sparse_compressed_tensor(): layout {layout}")
     return _compressed(layout, compressed_indices, plain_indices, values, size, dtype, device, requires_grad)
@@ -556,7 +561,12 @@ def sampled_addmm(input, mat1, mat2, *, beta=1.0, alpha=1.0, out=None):
 
 
 def hspmm(mat1, mat2):
-    """A sparse times a dense matrix as a sparse tensor of dense rows."""
+    """A sparse times a dense matrix as a sparse tensor of dense rows.
+
+    >>> taper.hspmm(taper.eye(2).to_sparse(), taper.ones(2, 2)).to_dense()
+    tensor([[1., 1.],
+            [1., 1.]])
+    """
     p = mm(mat1, mat2)
     rows = _f["unique"](_matrix(mat1, "hspmm")._parts[0][0])
     return _coo(rows.unsqueeze(0), p.index_select(0, rows), p.shape)

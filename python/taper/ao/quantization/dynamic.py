@@ -46,7 +46,12 @@ def _wanted(name, module, spec):
 def quantize_dynamic(model, qconfig_spec=None, dtype=None, mapping=None, inplace=False):
     """A copy of the model whose Linear layers have int8 weights. qconfig_spec: a set of module types or of names of
     modules; None: every Linear. Classes derived from Linear, and layers whose weight another module reads itself
-    (attention), keep their floats. dtype: int8."""
+    (attention), keep their floats. dtype: int8.
+
+    >>> model = taper.nn.Sequential(taper.nn.Linear(4, 2))
+    >>> taper.quantize_dynamic(model)(taper.ones(1, 4)).shape
+    taper.Size([1, 2])
+    """
     if dtype not in (None, taper.int8, getattr(taper, "qint8", taper.int8)):
         raise ValueError(f"quantize_dynamic: weights of {dtype} are not supported, only int8")
     if mapping is not None:
@@ -101,7 +106,13 @@ def _watch(model, names, inputs):
 
 def quantization_report(model, quantized, *inputs):
     """Which layer loses how much: runs both models on the inputs and compares every quantized layer with its float
-    one, by itself and with the errors that came before it, then the results. Returns a QuantizationReport."""
+    one, by itself and with the errors that came before it, then the results. Returns a QuantizationReport.
+
+    >>> model = taper.nn.Sequential(taper.nn.Linear(4, 2))
+    >>> report = taper.quantization_report(model, taper.quantize_dynamic(model), taper.ones(1, 4))
+    >>> type(report).__name__
+    'QuantizationReport'
+    """
     names = {n for n, m in quantized.named_modules() if isinstance(m, DynamicLinear)}
     floats, want = _watch(model, names, inputs)
     bytes_, got = _watch(quantized, names, inputs)

@@ -321,7 +321,12 @@ class Module:
 
     def add_module(self, name, module):
         if not isinstance(module, Module) and module is not None:
-            raise TypeError(f"{_typename(module)} is not a Module subclass")
+            e = TypeError(f"{_typename(module)} is not a Module subclass")
+            if isinstance(module, (list, tuple)):
+                e.add_note(f"Hint: {type(self).__name__} takes modules, one after another: {type(self).__name__}(*modules) unpacks a list.")
+            elif isinstance(module, type):
+                e.add_note(f"Hint: {module.__name__} is the class; {module.__name__}(...) makes a module.")
+            raise e
         if not isinstance(name, str):
             raise TypeError(f"module name should be a string. Got {_typename(name)}")
         if hasattr(self, name) and name not in self._modules:

@@ -32,7 +32,9 @@ class IterableDataset(Dataset[T_co]):
 class TensorDataset(Dataset[tuple]):
     def __init__(self, *tensors):
         if any(t.size(0) != tensors[0].size(0) for t in tensors):
-            raise AssertionError("Size mismatch between tensors")
+            e = AssertionError("Size mismatch between tensors")
+            e.add_note(f"Hint: all tensors must have the same number of rows; these have {', '.join(str(t.size(0)) for t in tensors)}.")
+            raise e
         self.tensors = tensors
 
     def __getitem__(self, index):
