@@ -292,6 +292,25 @@ static double half_step(dtype dt, double v)
     return of[dt].digits ? ldexp(0.5000001, MAX(e, of[dt].least) - of[dt].digits) : 0;
 }
 
+/* A product of whole numbers so small that no sum of them is rounded: what it gives is the number nearest to the truth, of two as near
+ * the even one. */
+static bool is_exact(const wide *w)
+{
+    for (size_t i = 0; i < w->t.n; i++)
+        for (int64_t k = 0; k < count_of(w->t.at[i]); k++) {
+            double v = at(w->t.at[i], k);
+            if (v != rint(v) || fabs(v) > 64)
+                return false;
+        }
+    return true;
+}
+static bool is_nearest(dtype dt, double have, double truth)
+{
+    uint64_t room = 0;
+    elem_set_f(dt, &room, truth);
+    return fabs(truth) >= 0x1p24 || have == elem_get_f(dt, &room);
+}
+
 /* How far results move when every input moves by one rounding: an error of that kind is no fault. */
 static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, const wide *w)
 {
@@ -309,6 +328,7 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
             *slot(near.t.at[i], k) *= 1 + eps * draw(a);
     made = made && in_float64(cx, op, v, near.arg, &moved, &known);
     a->knew = known != 0;
+    bool whole = made && product && !is_composite(row) && is_exact(w);
     for (int i = 0; made && ok; i++) {
         bool truth = i < 8 && (known >> i & 1);
         const tp_tensor *x = outs_at(&low, i), *y = outs_at(&high, i), *z = outs_at(&moved, i);
@@ -318,7 +338,7 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
             !tensor_same_size(x, z) || parts_of(x) != parts_of(y))
             continue;
         double scale = 0, off = 0, shift = 0, worst[2] = { 0 }, most = x->dt == DT_f16 ? 6e4 : 1e37;
-        bool moves = truth && truth_moves(op);
+        bool moves = truth && truth_moves(op), exact = whole && dtype_size((dtype)x->dt) == 2;
         for (int64_t k = 0; k < count_of(x); k++) {
             double p = at(x, k), q = at(y, k), s = at(z, k);
             if (truth && isnan(p) != isnan(q) && isnan(s) == isnan(q)) {
@@ -333,7 +353,8 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
             shift = edge ? shift : fmax(shift, fabs(s - q));
             if (fabs(p - q) > off)
                 off = fabs(p - q), worst[0] = p, worst[1] = q;
-            if (moves && fabs(p - q) > half_step((dtype)x->dt, q)) {
+            if ((moves && fabs(p - q) > half_step((dtype)x->dt, q)) ||
+                (exact && q == rint(q) && !is_nearest((dtype)x->dt, p, q))) {
                 off = INFINITY, worst[0] = p, worst[1] = q;
                 break;
             }
