@@ -159,7 +159,7 @@ class Doctor:
             return
         self.notes.append("It was ended in (the innermost first):\n\n" + "\n".join(f"    {f}:{n} in {name}" for f, n, name in frames[:12]))
         f, n, name = next((x for x in frames if "threading.py" not in x[0]), frames[0])
-        own = next((x for x in frames if "site-packages" not in x[0] and not x[0].startswith((sys.prefix, sys.base_prefix, "<"))), None)
+        own = next((x for x in frames if not re.search(r"/lib/python3|site-packages|^<", x[0])), None)
         self.found["stuck"] = f"`{name}` ({f}:{n})" + (f", called from `{own[2]}` ({own[0]}:{own[1]})" if own and own[0] != f else "")
 
     def climb(self):
@@ -281,6 +281,8 @@ def examine_graph(folder, answer, result, timeout):
             print(f"{folder}: {now} (recorded: {was})")
             return 1
         m = _minify.Minifier(case, now, trials, say)
+        if now.kind == "time-out":  # every trial that shows it takes all of its time
+            m.until = time.monotonic() + 60
         m.run()
         best = m.best
         now = trials.one(best)
