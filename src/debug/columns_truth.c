@@ -561,6 +561,10 @@ tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like
             wide[k] = vT(own[k]);
         }
     }
+    for (int k = 0; plain && ok && k < row->schema.nparam; k++) /* -1 is 255 beside bytes without a sign */
+        if (val_is_number(&arg[k]) && val_as_f(&arg[k]) < 0)
+            for (int i = 0; i < row->schema.nparam; i++)
+                ok &= !own[i] || arg[i].t->dt != DT_u8;
     if (ok && plain) {
         take_type(row, arg, own);
         out = truth_of(op, wide, 0, like);
