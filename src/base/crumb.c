@@ -68,6 +68,8 @@ void crumb_put_function(const char *name)
         snprintf(page->function, sizeof page->function, "%s", name);
 }
 
+static _Thread_local const char *between;
+
 void crumb_put_eager(const char *op)
 {
     if (crumb_state < 0)
@@ -76,7 +78,15 @@ void crumb_put_eager(const char *op)
         return;
     page->n++;
     snprintf(page->stage, sizeof page->stage, "%s", CRUMB_PROGRAM);
-    snprintf(page->eager, sizeof page->eager, "%s", op ? op : "");
+    snprintf(page->eager, sizeof page->eager, "%s", op ? op : between ? between : "");
+}
+
+const char *crumb_put_between(const char *what)
+{
+    const char *before_ = between;
+    between = what;
+    crumb_put_eager(NULL);
+    return before_;
 }
 
 void crumb_put_node(const char *name, const char *file, int line)

@@ -52,6 +52,12 @@ static inline void crumb_eager(const char *op)
     if (TP_UNLIKELY(crumb_state))
         crumb_put_eager(op);
 }
+const char *crumb_put_between(const char *what);
+/* What goes on between operators from now on (CRUMB_TAPE), or NULL: code of the program's. Returns what did before. */
+static inline const char *crumb_between(const char *what)
+{
+    return TP_UNLIKELY(crumb_state) ? crumb_put_between(what) : NULL;
+}
 static inline bool crumb_on(void) { return TP_UNLIKELY(crumb_state > 0); }
 bool crumb_read(const char *path, crumb *out); /* false: there is none */
 /* "address 0x7f.. is 64 bytes behind the end of buffer 'x' (4096 bytes)", or nothing when no address is known. */

@@ -12,7 +12,7 @@ enum {
     PROFILES_memory = 2,
     PROFILES_shapes = 4,
     PROFILES_watch = 8 /* none of these: ops_watch is shown the calls */
-}; /* what is asked for */
+};                     /* what is asked for */
 typedef struct profile_event {
     uint8_t kind;
     int thread;   /* small numbers, in the order of their first events */
@@ -41,7 +41,7 @@ void profile_add(profile_kind kind, const char *name, const char *file, int line
 void profile_add_op(const char *name, char *shapes, int64_t from); /* takes shapes */
 void profile_add_memory(int64_t bytes, int64_t total);
 void profile_begin(uint8_t what);
-void profile_watch(void); /* ops_watch is set; for good */
+void profile_watch(void);       /* ops_watch is set; for good */
 profile_list profile_end(void); /* what happened since profile_begin; the caller frees it */
 void profile_list_free(profile_list *l);
 #endif

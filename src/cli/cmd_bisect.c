@@ -139,6 +139,10 @@ static int bisect_script(char **argv, int argc, const char *oracle, const char *
                 if (d.place.n)
                     printf("at %s\n", d.place.s);
                 printf("%s", strbuf_str(&d.report));
+                if (stage > 0)
+                    printf("\nThe graph is captured right: `taper doctor %s` names the operator and the "
+                           "rewrite.\n",
+                           argv[0]);
             }
             rc = 0;
         }

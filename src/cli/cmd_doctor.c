@@ -8,6 +8,7 @@
 #include "debug/bundle.h"
 #include "debug/guarded.h"
 #include "debug/prints.h"
+#include "ops/op.h"
 #include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -128,6 +129,17 @@ static bool breaks_wrong(doctor *d, tp_err *err)
     return ran && file_exists(d->audit) && eager_wrong(d, err);
 }
 
+/* Has it a decomposition beside its kernel? */
+static bool decomposes(const char *op)
+{
+    for (int i = 0; i < OP_COUNT; i++) {
+        const op_row *row = op_row_of((op_id)i);
+        if (!strcmp(row->name, op) && strcmp(row->decomp_name, "none") && strcmp(row->eager_name, "none"))
+            return true;
+    }
+    return false;
+}
+
 /* Is eager right when products go the other way: by BLAS instead of emitted tiles, or by tiles instead of BLAS? */
 static bool other_products(doctor *d, const char **var, tp_err *err)
 {
@@ -135,6 +147,20 @@ static bool other_products(doctor *d, const char **var, tp_err *err)
     bool blas = now && !strcmp(now, "blas");
     *var = blas ? "TAPER_PRODUCTS=tiles" : "TAPER_PRODUCTS=blas";
     return audit_passes(d, "TAPER_PRODUCTS", blas ? "tiles" : "blas", err);
+}
+
+/* Is eager right by another formula, or with the plainest instructions? Then that is the way round it. */
+static void other_ways(doctor *d, const char *what, const char *op, tp_err *err)
+{
+    bool slope = strstr(what, "derivative") != NULL;
+    if (strcmp(what, "value") && strcmp(what, "product") && !slope)
+        return;
+    if (slope && audit_passes(d, "TAPER_PLAIN_DERIVATIVES", "1", err))
+        doc_set(&d->around, "TAPER_PLAIN_DERIVATIVES=1");
+    else if (!slope && decomposes(op) && audit_passes(d, "TAPER_DECOMPOSE", op, err))
+        doc_set(&d->around, "TAPER_DECOMPOSE=%s", op);
+    else if (audit_passes(d, "TAPER_ISA", "base", err))
+        doc_set(&d->around, "TAPER_ISA=base");
 }
 
 /* The audit's first finding, when eager execution itself is wrong. */
@@ -181,6 +207,8 @@ static bool eager_wrong(doctor *d, tp_err *err)
                 strstr(var, "tiles") ? "the call of BLAS" : "the emitted tiles", p[1]);
         doc_set(&d->around, "%s", var);
     }
+    if (!d->around.n)
+        other_ways(d, p[0], p[1], err);
     doc_set(&d->operators, "%s", p[1]);
     doc_set(&d->place, "%s", p[2]);
     strbuf_clear(&d->rewrites);

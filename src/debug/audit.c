@@ -166,6 +166,13 @@ static bool any_complex(const op_row *row, const tp_val *arg)
     return false;
 }
 
+/* It takes a while, and is no hang. */
+static void goes_on(op_id op)
+{
+    if (me)
+        crumb_drop("audit", op_row_of(op)->name);
+}
+
 /* apart: products go another way than those of the program, which may be what is wrong. */
 static bool plain_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, bool apart, outs *o)
 {
@@ -173,6 +180,7 @@ static bool plain_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg, bo
     *o = (outs){ 0 };
     c.rec = NULL;
     c.grad_mode = false;
+    goes_on(op);
     uint32_t version[OP_MAX_PARAMS] = { 0 };
     int n = op_row_of(op)->schema.nparam;
     for (int i = 0; i < n; i++)
@@ -292,6 +300,25 @@ static double half_step(dtype dt, double v)
     return of[dt].digits ? ldexp(0.5000001, MAX(e, of[dt].least) - of[dt].digits) : 0;
 }
 
+/* A product of whole numbers so small that no sum of them is rounded: what it gives is the number nearest to the truth, of two as near
+ * the even one. */
+static bool is_exact(const wide *w)
+{
+    for (size_t i = 0; i < w->t.n; i++)
+        for (int64_t k = 0; k < count_of(w->t.at[i]); k++) {
+            double v = at(w->t.at[i], k);
+            if (v != rint(v) || fabs(v) > 64)
+                return false;
+        }
+    return true;
+}
+static bool is_nearest(dtype dt, double have, double truth)
+{
+    uint64_t room = 0;
+    elem_set_f(dt, &room, truth);
+    return fabs(truth) >= 0x1p24 || have == elem_get_f(dt, &room);
+}
+
 /* How far results move when every input moves by one rounding: an error of that kind is no fault. */
 static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp_val *arg, const wide *w)
 {
@@ -308,9 +335,12 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
         for (int64_t k = 0; k < count_of(near.t.at[i]); k++)
             *slot(near.t.at[i], k) *= 1 + eps * draw(a);
     made = made && in_float64(cx, op, v, near.arg, &moved, &known);
+    goes_on(op);
     a->knew = known != 0;
+    bool whole = made && product && !is_composite(row) && is_exact(w);
     for (int i = 0; made && ok; i++) {
         bool truth = i < 8 && (known >> i & 1);
+        goes_on(op);
         const tp_tensor *x = outs_at(&low, i), *y = outs_at(&high, i), *z = outs_at(&moved, i);
         if (!x || !y || !z)
             break;
@@ -318,7 +348,7 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
             !tensor_same_size(x, z) || parts_of(x) != parts_of(y))
             continue;
         double scale = 0, off = 0, shift = 0, worst[2] = { 0 }, most = x->dt == DT_f16 ? 6e4 : 1e37;
-        bool moves = truth && truth_moves(op);
+        bool moves = truth && truth_moves(op), exact = whole && dtype_size((dtype)x->dt) == 2;
         for (int64_t k = 0; k < count_of(x); k++) {
             double p = at(x, k), q = at(y, k), s = at(z, k);
             if (truth && isnan(p) != isnan(q) && isnan(s) == isnan(q)) {
@@ -333,7 +363,8 @@ static bool audit_value(auditor *a, op_ctx *cx, op_id op, op_variant v, const tp
             shift = edge ? shift : fmax(shift, fabs(s - q));
             if (fabs(p - q) > off)
                 off = fabs(p - q), worst[0] = p, worst[1] = q;
-            if (moves && fabs(p - q) > half_step((dtype)x->dt, q)) {
+            if ((moves && fabs(p - q) > half_step((dtype)x->dt, q)) ||
+                (exact && q == rint(q) && !is_nearest((dtype)x->dt, p, q))) {
                 off = INFINITY, worst[0] = p, worst[1] = q;
                 break;
             }
@@ -457,11 +488,13 @@ typedef struct slope {
 static bool sum_at(slope *s, double h, double *out)
 {
     outs o = { 0 };
+    goes_on(s->op);
     for (int64_t k = 0; k < count_of(s->x); k++)
         *slot(s->x, k) = s->base[k] + h * s->dir[k];
     bool ok = plain_call(s->cx, s->op, s->v, s->w->arg, true, &o);
     double sum = 0;
     int64_t n = 0;
+    goes_on(s->op);
     for (int i = 0; ok && outs_at(&o, i) && !(i && s->first); i++)
         for (const tp_tensor *t = outs_at(&o, i); t; t = NULL)
             for (int64_t k = 0; k < count_of(t); k++)
@@ -527,7 +560,9 @@ static int one_direction(slope *s, double *rule, double *diff)
            size = fabs(right) + fabs(left) + fabs(f0) * 1e-9 / h;
     if (fabs(wide_ - close) > 1e-4 * size + 1e-10 || fabs(right - left) > 1e-3 * size + 1e-10)
         return -1;
+    goes_on(s->op);
     tp_tensor *g = by_rule(s, false);
+    goes_on(s->op);
     if (!g)
         return -1;
     *rule = 0;
@@ -548,6 +583,7 @@ static bool forms_differ(slope *s, double *again, double *plain)
 {
     tp_tensor *g = by_rule(s, false), *h = by_rule(s, true);
     double all = 0, off = 0;
+    goes_on(s->op);
     *plain = *again = 0;
     for (int64_t k = 0; g && h && k < count_of(g); k++) {
         double x = at(g, k), y = at(h, k);
@@ -640,6 +676,7 @@ static void audit_slope(auditor *a, op_ctx *cx, op_id op, op_variant v, wide *w,
                     .first = first };
         /* The program's own values first. Beside them where a kink is too near, and to make sure: ties are apart there. */
         for (int d = 0, sure = 0; d < 5 * DIRECTIONS && wrong + right < DIRECTIONS; d++) {
+            goes_on(op);
             bool beside = d >= 2 * DIRECTIONS || sure, tied = d >= DIRECTIONS && !beside;
             for (int64_t k = 0; k < count_of(x); k++) {
                 double any = draw(a);
@@ -884,6 +921,19 @@ static bool wants_gradient(const op_row *row, const tp_val *arg)
     return false;
 }
 
+/* Large operands take long; graphs have their own audit. */
+static bool is_quick(const op_row *row, const tp_val *arg)
+{
+    enum { MOST = 1 << 16 };
+    int64_t n = 0;
+    for (int i = 0; i < row->schema.nparam; i++)
+        for (int k = 0; k < (arg[i].kind == VAL_tensors ? arg[i].n : arg[i].kind == VAL_tensor); k++) {
+            const tp_tensor *t = arg[i].kind == VAL_tensors ? arg[i].ts[k] : arg[i].t;
+            n += t ? t->numel : 0;
+        }
+    return n <= MOST;
+}
+
 /* Has this line called it often enough? Calls without one, as in backward, count by types. */
 static bool seen_enough(const op_row *row, const tp_val *arg, const ir_loc *l)
 {
@@ -928,7 +978,7 @@ static void show_call(op_ctx *cx, op_id op, op_variant v, const tp_val *arg)
     const op_row *row = op_row_of(op);
     bool draws = row->flags & OPF_RAND;
     if (me || at_it || cx->rec || calls_ns > CALLS_NS || (row->flags & OPF_VIEW && !truth_of_view(op)) ||
-        !(draws ? fits_but(row, v, arg, 0, true) : fits_dyn(row, v, arg)))
+        !(draws ? fits_but(row, v, arg, 0, true) : fits_dyn(row, v, arg)) || !is_quick(row, arg))
         return;
     int seed = jiggle_begin(0); /* with roundings of somebody's choice nothing is exact */
     arena mem = { 0 };

@@ -529,6 +529,28 @@ tp_tensor *truth_of(op_id op, const tp_val *arg, int i, const tp_tensor *like)
     return out;
 }
 
+/* A number, or a float without dimensions, takes the type of one that has some before it is compared with it. */
+static void take_type(const op_row *row, const tp_val *arg, tp_tensor *const *own, tp_val *wide)
+{
+    dtype to = DT_none;
+    for (int k = 0; k < row->schema.nparam; k++)
+        if (own[k] && arg[k].t->ndim && dtype_is_float((dtype)arg[k].t->dt))
+            to = (dtype)arg[k].t->dt;
+    for (int k = 0; to == DT_none && k < row->schema.nparam; k++) /* none has: numbers take that */
+        if (own[k] && dtype_is_float((dtype)arg[k].t->dt))
+            to = (dtype)arg[k].t->dt;
+    for (int k = 0; to != DT_none && k < row->schema.nparam; k++)
+        if (own[k] && !arg[k].t->ndim && dtype_is_float((dtype)arg[k].t->dt)) {
+            uint64_t room = 0;
+            elem_set_f(to, &room, *(double *)tensor_elem(own[k], 0));
+            *(double *)tensor_elem(own[k], 0) = elem_get_f(to, &room);
+        } else if (arg[k].kind == VAL_float && row->schema.param[k].type == PT_tensor) {
+            uint64_t room = 0;
+            elem_set_f(to, &room, arg[k].f);
+            wide[k] = vF(elem_get_f(to, &room));
+        }
+}
+
 tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like)
 {
     const op_row *row = op_row_of(op);
@@ -546,11 +568,16 @@ tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like
             wide[k] = vT(own[k]);
         }
     }
-    if (ok && plain)
+    for (int k = 0; plain && ok && k < row->schema.nparam; k++) /* -1 is 255 beside bytes without a sign */
+        if (val_is_number(&arg[k]) && val_as_f(&arg[k]) < 0)
+            for (int i = 0; i < row->schema.nparam; i++)
+                ok &= !own[i] || arg[i].t->dt != DT_u8;
+    if (ok && plain) {
+        take_type(row, arg, own, wide);
         out = truth_of(op, wide, 0, like);
-    else if (ok && (out = tensor_new(DT_f64, like->ndim, like->size, NULL)) &&
-             !truth_places(op, wide, i, out) && !truth_shape(op, wide, i, true, out) &&
-             !truth_pooled_places(op, wide, i, out)) {
+    } else if (ok && (out = tensor_new(DT_f64, like->ndim, like->size, NULL)) &&
+               !truth_places(op, wide, i, out) && !truth_shape(op, wide, i, true, out) &&
+               !truth_pooled_places(op, wide, i, out)) {
         tensor_unref(out);
         out = NULL;
     }

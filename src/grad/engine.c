@@ -68,7 +68,6 @@ static void slot_unlink(grad_run *r, grad_slot *s)
 /* ---- heap: largest seq first ---- */
 static void heap_push(grad_run *r, grad_slot *s)
 {
-    crumb_eager(CRUMB_TAPE);
     vec_push(&r->heap, s);
     size_t i = r->heap.n - 1;
     while (i) {
@@ -79,7 +78,6 @@ static void heap_push(grad_run *r, grad_slot *s)
         i = up;
     }
     r->heap.at[i] = s;
-    crumb_eager(NULL);
 }
 
 static grad_slot *heap_pop(grad_run *r)
@@ -297,7 +295,9 @@ static bool run_list(grad_hooks *h, tp_tensor **in, int nin, tp_tensor **out, in
     grad_hooks_ref(h); /* a hook may remove itself */
     for (size_t i = 0; ok && i < h->list.n; i++) {
         int64_t id = h->list.at[i].id;
+        const char *was = crumb_between(NULL); /* code of the program's */
         ok = h->list.at[i].fn(h->list.at[i].data, in, nin, out, nout, err);
+        crumb_between(was);
         if (i < h->list.n && h->list.at[i].id != id)
             i--;
     }
@@ -732,6 +732,7 @@ bool grad_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *con
     bool ok = false;
 
     finals.depth++;
+    const char *around = crumb_between(CRUMB_TAPE);
     for (int i = 0; o->result && i < o->ninput; i++)
         o->result[i] = NULL;
     cx->grad_mode = o->create_graph;
@@ -782,6 +783,7 @@ bool grad_backward(op_ctx *cx, tp_tensor *const *root, int nroot, tp_tensor *con
         }
     ok = true;
 done:
+    crumb_between(around);
     if (finals.depth == 1)
         ok = run_finals(ok, err);
     finals.depth--;

@@ -1,5 +1,6 @@
 /* vjp.c - the vjp column as data: rules, what they save, names of the steps. */
 #include "grad/vjp.h"
+#include "base/envvars.h"
 #include "ops/decomp.h"
 #include <pthread.h>
 #include <ctype.h>
@@ -131,6 +132,14 @@ tp_tensor *vh_reshape(bld *b, tp_tensor *t, int ndim, const symint *size)
     if (!view_strides(t, ndim, size, st))
         t = b_op(b, clone, vT(t), vMF(MF_contiguous));
     return b_op(b, view, vT(t), vIs(size, ndim));
+}
+
+bool vh_plain(const bld *b)
+{
+    static _Atomic int always = -1;
+    if (TP_UNLIKELY(always < 0))
+        always = env_on(ENV_plain_derivatives);
+    return b->cx->grad_mode || always;
 }
 
 tp_val vh_square(bld *b, tp_val a) { return vT(b_op(b, mul_Tensor, a, a)); }

@@ -45,9 +45,10 @@ const vjp_info *vjp_info_of(op_id op);
 #define DXV(i, e)       (g->dx[i] = NEED(i) ? (e).t : NULL)
 /* With create_graph, rules use formulas that have derivatives themselves instead of the fused backward rows.
  */
-#define PLAIN           (g->b->cx->grad_mode)
+#define PLAIN           (vh_plain(g->b))
 /* As PLAIN; fused backward rows conjugate the slope of a complex result, which the tape has done already. */
 #define PLAIN_SLOPE     (PLAIN || dtype_is_complex((dtype)OUT(0)->dt))
+bool vh_plain(const bld *b); /* also without create_graph where TAPER_PLAIN_DERIVATIVES asks for it */
 tp_val vh_square(bld *b, tp_val a);
 tp_val vh_zeros(bld *b, const tp_tensor *like); /* shape and dtype of a type header */
 int vh_dim(const tp_val *v, int ndim);          /* a dim argument, wrapped */

@@ -21,7 +21,7 @@ typedef struct tp_host {
     void (*debug_config)(struct debug_config *c); /* settings of the debugger; NULL: the environment's */
     /* The line of the program that calls the library now; NULL: none does on this thread. */
     const struct ir_loc *(*where)(struct arena *a);
-    void (*facts)(struct json_w *w);              /* what a bundle says of the program around */
+    void (*facts)(struct json_w *w); /* what a bundle says of the program around */
 } tp_host;
 extern tp_host host;
 

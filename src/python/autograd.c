@@ -1,5 +1,6 @@
 /* autograd.c - the tape as Python sees it: requires_grad, grad, grad_fn, hooks, backward, custom functions.
  * The engine runs with the GIL held, so hooks and custom functions call Python directly. */
+#include "base/crumb.h"
 #include "python/py.h"
 #include "ops/host.h"
 #include "grad/batch.h"
@@ -398,7 +399,9 @@ static bool fn_apply(grad_node *n, bld *b, tp_tensor *const *dy, const bool *nee
             goto done;
         PyTuple_SET_ITEM(args, i + 1, o);
     }
+    const char *around = crumb_between(NULL); /* code of the program's */
     r = PyObject_Call(fn, args, NULL);
+    crumb_between(around);
     if (!r)
         goto done;
     if (!PyTuple_Check(r)) {

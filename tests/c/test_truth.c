@@ -1,6 +1,7 @@
 /* test_truth.c - formulas that share no code with the kernels: what they give, and what they say of a result of the wrong size; whether
  * random numbers are of their distribution; the last word of a child that is ended. */
 #include "base/proc.h"
+#include "debug/audit.h"
 #include "debug/chance.h"
 #include "debug/truth.h"
 #include "test.h"
@@ -32,6 +33,55 @@ TEST(truth_of_moved_dimensions)
     tensor_unref(x);
     tensor_unref(like);
     tensor_unref(no);
+}
+
+TEST(truth_of_composites)
+{
+    tp_tensor *x = counted(DT_f64, 2, (symint[]){ 1, 3 }), *y = counted(DT_f64, 2, (symint[]){ 1, 3 }),
+              *two = counted(DT_f64, 2, (symint[]){ 1, 6 }), *nine = counted(DT_f64, 2, (symint[]){ 1, 9 }),
+              *col = counted(DT_f64, 1, (symint[]){ 2 });
+    elem_set_f(DT_f64, tensor_elem(y, 0), 5);
+    tp_val a[3] = { vT(x), vT(y), vNone }, b[2] = { vT(col), vT(x) };
+    tp_tensor *cross = truth_of(OP_cross, a, 0, x), *kron = truth_of(OP_kron, a, 0, nine),
+              *outer = truth_of(OP_kron, b, 0, two);
+    /* (0, 1, 2) x (5, 1, 2) */
+    CHECK(cross && is(cross, 0) == 0 && is(cross, 1) == 10 && is(cross, 2) == -5);
+    CHECK(kron && is(kron, 3) == 5 && is(kron, 4) == 1 && is(kron, 8) == 4);
+    CHECK(outer && is(outer, 2) == 0 && is(outer, 5) == 2);
+    tp_tensor *const all[] = { x, y, two, nine, col, cross, kron, outer };
+    for (size_t i = 0; i < COUNT(all); i++)
+        tensor_unref(all[i]);
+}
+
+TEST(truth_of_types_that_meet)
+{
+    tp_tensor *x = counted(DT_f32, 1, (symint[]){ 1 }), *n = counted(DT_f64, 0, NULL),
+              *like = counted(DT_bool, 1, (symint[]){ 1 }), *u = counted(DT_u8, 1, (symint[]){ 2 });
+    elem_set_f(DT_f32, tensor_elem(x, 0), 0.1);
+    elem_set_f(DT_f64, tensor_elem(n, 0), 0.1); /* as float32 it is no smaller */
+    tp_val a[2] = { vT(x), vT(n) }, s[2] = { vT(u), vNone };
+    tp_tensor *t = truth_whole(OP_gt_Tensor, a, 0, like);
+    CHECK(t && is(t, 0) == 0);
+    CHECK(truth_dtype(OP_sum, s) == DT_i64);
+    tp_tensor *const all[] = { x, n, like, u, t };
+    for (size_t i = 0; i < COUNT(all); i++)
+        tensor_unref(all[i]);
+}
+
+TEST(autocast_has_a_list_of_its_own)
+{
+    char path[] = "/tmp/taper-audit-XXXXXX", text[400] = "";
+    int fd = mkstemp(path);
+    setenv("TAPER_AUDIT", path, 1);
+    audit_cast(OP_mse_loss, DT_f32, DT_bf16);
+    audit_cast(OP_mm, DT_bf16, DT_bf16);
+    CHECK(read(fd, text, sizeof text - 1) == 0);
+    audit_cast(OP_mse_loss, DT_bf16, DT_bf16);
+    CHECK(read(fd, text, sizeof text - 1) > 0 && strstr(text, "autocast|mse_loss|") == text &&
+          strstr(text, "where it is"));
+    unsetenv("TAPER_AUDIT");
+    unlink(path);
+    close(fd);
 }
 
 TEST(truth_of_uneven_parts)

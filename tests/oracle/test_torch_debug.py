@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 try:
@@ -181,6 +182,40 @@ def test_a_process_that_dies_or_hangs():
             if kind == "signal":
                 best = _minify.Minifier(case, now, trials).run()
                 assert now.identity == "SIGSEGV" and best.size == 1, _graph.function(best.graph)
+
+
+def test_a_run_that_is_ended_says_where_it_was():
+    from taper.torch._doctor import Doctor, Run
+    err = '''noise
+Fatal Python error: Aborted
+
+Thread 0x1 (most recent call first):
+  File "/usr/lib/python3/threading.py", line 3 in wait
+
+Current thread 0x2 (most recent call first):
+  File "/usr/lib/python3/threading.py", line 320 in wait
+  File "/opt/site-packages/torch/_inductor/pad.py", line 12 in pad_all
+  File "/home/me/train.py", line 7 in step
+'''
+    d = Doctor(["prog.py"], tempfile.gettempdir(), 10, True)
+    d.stuck(Run("as it is", -6, "", err, 10.0, True, {}))
+    assert d.found["stuck"] == "`pad_all` (/opt/site-packages/torch/_inductor/pad.py:12), called from `step` (/home/me/train.py:7)", d.found
+    assert "pad.py:12 in pad_all" in d.notes[0]
+    d = Doctor(["prog.py"], tempfile.gettempdir(), 10, True)
+    d.stuck(Run("as it is", -9, "", "killed", 10.0, True, {}))
+    assert not d.found and not d.notes
+
+
+def test_a_minifier_ends_in_time():
+    class Never:
+        count = 0
+
+        def first(self, cases, wanted):
+            raise AssertionError("a trial more")
+    case = types.SimpleNamespace(size=1, graph=types.SimpleNamespace(outputs=["x"]))
+    m = _minify.Minifier(case, None, Never())
+    m.until = time.monotonic() - 1
+    assert m.attempt([m.best]) is None
 
 
 def test_failures_are_told_apart():

@@ -84,6 +84,42 @@ def test_the_audit_of_calls_outside_of_graphs_raises_no_alarm():
     assert audit(OUTSIDE) == []
 
 
+def test_types_that_meet_are_no_alarm():
+    """-1 beside bytes without a sign is 255, and a float64 without dimensions is compared as float32."""
+    assert audit("""
+import taper
+x = taper.tensor([1, 200, 255], dtype=taper.uint8)
+f = taper.compile(lambda x, y: (x // -1, x.clamp(min=-1), taper.maximum(x, taper.tensor(-1).to(taper.uint8)), y > taper.tensor(0.1, dtype=taper.float64), y == 0.1, y[0] == 0.1, y[0] > 0.1, y <= 0.2))
+f(x, taper.tensor([0.1, 0.2, 0.05]))
+""") == []
+
+
+def test_an_audit_of_large_values_is_no_hang():
+    """What takes long says that it goes on: no moment of it looks like the end."""
+    import struct
+    import time
+    with tempfile.TemporaryDirectory() as d:
+        crumbs = os.path.join(d, "crumbs")
+        with open(os.path.join(d, "prog.py"), "w") as f:
+            f.write("import taper\nf = taper.compile(lambda q: (q @ q.transpose(-1, -2)).softmax(-1) @ q)\n"
+                    "f(taper.randn(1, 512, 16, requires_grad=True)).sum().backward()\n")
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("TAPER_", "TORCH"))}
+        env.update(PYTHONPATH=os.path.join(ROOT, "python"), TAPER_CRUMBS=crumbs, TAPER_AUDIT=os.path.join(d, "audit"), TAPER_REPRO_AFTER="dynamo",
+                   TAPER_REPRO_LEVEL="4", TAPER_COMPILE_DEBUG_DIR=d)
+        p, seen = subprocess.Popen([sys.executable, "prog.py"], cwd=d, env=env), set()
+        while p.poll() is None:
+            try:
+                with open(crumbs, "rb") as f:
+                    b = f.read(48)
+                seen.add((struct.unpack("Q", b[:8])[0], b[8:].split(b"\0")[0]))
+            except (OSError, struct.error):
+                pass
+            time.sleep(0.002)
+        with open(crumbs, "rb") as f:
+            last = struct.unpack("Q", f.read(8))[0]
+        assert p.returncode == 0 and last > 300, (p.returncode, last, len(seen))
+
+
 def test_random_numbers_go_on_where_the_audit_began():
     program = "import taper\ntaper.manual_seed(3)\nprint(taper.rand(3).tolist(), taper.randn(3, dtype=taper.float64).tolist(), taper.randn(5).tolist())\n"
     with tempfile.TemporaryDirectory() as d:

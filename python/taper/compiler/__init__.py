@@ -148,7 +148,7 @@ def doctor(fn, *args, **kwargs):
     """taper doctor on one call of a function or module: what is wrong in one sentence, and the rest by name (docs/debugging.md).
 
     >>> taper.compiler.doctor(model, x)  # doctest: +SKIP
-    No fault found: ...
+    Nothing is wrong: ...
     """
     from .._dynamo.doctor import doctor as examine
     return examine(fn, *args, **kwargs)

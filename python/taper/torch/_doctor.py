@@ -53,6 +53,7 @@ class Doctor:
         facts = os.path.join(self.out, f"facts_{len(self.runs)}_{threading.get_ident()}.json")
         env = dict(os.environ, TAPER_TORCH_PLAN=json.dumps({**plan, "facts": facts}), TAPER_COMPILE_DEBUG_DIR=self.out)
         env.setdefault("PYTHONHASHSEED", "0")
+        env.setdefault("PYTHONFAULTHANDLER", "1")  # says where a run was when it is ended
         with tempfile.TemporaryFile() as o, tempfile.TemporaryFile() as e:
             t = time.monotonic()
             p = subprocess.Popen([sys.executable, "-m", "taper.torch", "run", *self.argv], stdout=o, stderr=e, stdin=subprocess.DEVNULL, env=env, start_new_session=True)
@@ -61,6 +62,12 @@ class Doctor:
                 p.wait(self.limit)
             except subprocess.TimeoutExpired:
                 hung = True
+            if hung:
+                try:
+                    os.kill(p.pid, signal.SIGABRT)
+                    p.wait(5)
+                except (ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+                    pass
             for kill in (os.killpg, os.kill) if hung else (os.killpg,):
                 try:
                     kill(p.pid, signal.SIGKILL)
@@ -119,6 +126,9 @@ class Doctor:
                 bad = None
         self.storms()
         died = bool(bad) and (with_.hung or with_.status < 0)
+        if with_.hung:
+            self.stuck(with_)
+            self.limit = min(self.limit, 30 + 10 * slowest)  # how long it takes to hang is known now
         rung = self.climb() if bad and not died else None
         folder = self.check(died)
         if not bad and not folder:
@@ -141,6 +151,16 @@ class Doctor:
         if "wrong" not in self.found:
             self.found["wrong"] = "a compiled graph is wrong, although the program prints the same"
         return self.end(FAULT, self.found["wrong"])
+
+    def stuck(self, r):
+        """The innermost Python frames of a run that was ended, the user's own one among them."""
+        frames = re.findall(r'^  File "(.+?)", line (\d+) in (\S+)', r.err.split("Current thread")[-1], re.M)
+        if not frames:
+            return
+        self.notes.append("It was ended in (the innermost first):\n\n" + "\n".join(f"    {f}:{n} in {name}" for f, n, name in frames[:12]))
+        f, n, name = next((x for x in frames if "threading.py" not in x[0]), frames[0])
+        own = next((x for x in frames if not re.search(r"/lib/python3|site-packages|^<", x[0])), None)
+        self.found["stuck"] = f"`{name}` ({f}:{n})" + (f", called from `{own[2]}` ({own[0]}:{own[1]})" if own and own[0] != f else "")
 
     def climb(self):
         from ._bisect import LADDER
@@ -185,8 +205,10 @@ class Doctor:
         if os.path.exists(result):  # of an earlier examination
             os.unlink(result)
         code = ("import sys, taper.torch._doctor as d; sys.exit(d.examine_graph(*sys.argv[1:]))")
+        slowest = max(self.plain.seconds, self.also.seconds)
+        trial = min(self.limit, 120, 5 + 2 * slowest if self.compiled.hung else 120)  # a trial does less than the program
         env = dict(os.environ, **({"TAPER_TORCH_SCRIPT": os.path.abspath(self.argv[0])} if self.argv[0] != "-m" else {}))
-        p = subprocess.run([sys.executable, "-c", code, folder, answer, result, str(min(self.limit, 120))], env=env, stdout=subprocess.PIPE, stderr=None if not self.quiet else subprocess.DEVNULL)
+        p = subprocess.run([sys.executable, "-c", code, folder, answer, result, str(trial)], env=env, stdout=subprocess.PIPE, stderr=None if not self.quiet else subprocess.DEVNULL)
         self.notes.append("```\n" + p.stdout.decode(errors="replace").strip() + "\n```")
         try:
             with open(result, encoding="utf-8") as f:
@@ -217,6 +239,7 @@ class Doctor:
         if status == FAULT:
             text += f"; the smallest graph that shows it ({f['nodes']} operator{'s' * (f['nodes'] != 1)}): {f['failure']}" if f.get("failure") else ""
             text += f"; the fault is in {f['stage']}" if f.get("stage") else ""
+            text += f"; it does not come back from {f['stuck']}" if f.get("stuck") else ""
             text += f"; operator{'s' * (',' in f['operators'])} {f['operators']}" if f.get("operators") else ""
             text += f" at {f['line']}" if f.get("line") else ""
             text += f"; work-around, tried: {f['workaround']}" if f.get("workaround") else ""
@@ -258,6 +281,8 @@ def examine_graph(folder, answer, result, timeout):
             print(f"{folder}: {now} (recorded: {was})")
             return 1
         m = _minify.Minifier(case, now, trials, say)
+        if now.kind == "time-out":  # every trial that shows it takes all of its time
+            m.until = time.monotonic() + 60
         m.run()
         best = m.best
         now = trials.one(best)

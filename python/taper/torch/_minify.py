@@ -82,9 +82,12 @@ class Minifier:
     def __init__(self, case, wanted, trials, say=lambda text: None, keep=lambda case: None):
         self.best, self.wanted, self.trials, self.say, self.keep = case, wanted, trials, say, keep
         self.before = case.size
+        self.until = None  # when to be content with what there is
 
     def attempt(self, cases):
         """Takes the first of the cases that fails in the same way; its index or None."""
+        if self.until is not None and time.monotonic() > self.until:
+            return None
         cases = [(i, c) for i, c in enumerate(cases) if c is not None and c.graph.outputs]
         at = self.trials.first([c for _, c in cases], self.wanted)
         if at is None:

@@ -1,4 +1,4 @@
-/* audit_cast.c - which type autocast runs an operator in, on the CPU, by a list of its own: products in the narrow type, losses and
+/* columns_cast.c - which type autocast runs an operator in, on the CPU, by a list of its own: products in the narrow type, losses and
  * what sums much in float32. */
 #include "debug/audit.h"
 #include "grad/tape.h"
