@@ -17,6 +17,7 @@ typedef struct flash_case {
     flash_mask mask;
     float drops; /* the share of the probabilities that is dropped */
     bool given;  /* the gradient is given the output */
+    bool wide;   /* forward by products of a warpgroup */
 } flash_case;
 
 /* Runs a kernel on the buffers, which the parameters point to. False with an error. */
