@@ -114,7 +114,7 @@ static flash_form form_of(uint32_t n)
     dtype dt = n >> HALF & 1 ? DT_f16 : DT_bf16;
     int d = 16 * (int)((n >> SIZE & 7) + 1);
     bool small = n >> SMALL & 1;
-    flash_form f = n >> WIDE & 1 ? flash_wide_of(dt, d, small) : flash_form_of(kind, dt, d, small);
+    flash_form f = n >> WIDE & 1 ? flash_wide_of(kind, dt, d, small) : flash_form_of(kind, dt, d, small);
     f.mask = (flash_mask)(n >> MASK & 3);
     f.drops = n >> DROPS & 1, f.ragged = n >> RAGGED & 1, f.given = n >> GIVEN & 1;
     return f;

@@ -55,7 +55,12 @@ void flash_drop_lines(text *t);
 void flash_draw_tile(text *t);
 void flash_drop(text *t, const char *reg, int s, int r, int e, bool more);
 
-/* flash_wide.c: the loop of the forward kernel by products of a warpgroup */
+/* flash_wide.c: products of a warpgroup; they have happened after the wait */
 void flash_wide_head(text *t);
+int flash_wide_row(void); /* bytes from one row of a room to the next */
+void flash_wide_place(text *t);
+void flash_wide_scores(text *t, const char *acc, const char *own, const char *room, int further);
+void flash_wide_weigh(text *t, const char *acc, const char *probs, const char *room, int further);
+void flash_wide_wait(text *t);
 void flash_wide_forward(text *t);
 #endif

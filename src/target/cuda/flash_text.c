@@ -6,12 +6,16 @@
 #include "target/cuda/flash_emit.h"
 #include <stdio.h>
 
-bool flash_is_wide(flash_kind kind, int d) { return kind == FLASH_forward && (d == 64 || d == 128); }
+bool flash_is_wide(flash_kind kind, int d) { return d == 64 || (d == 128 && kind != FLASH_columns); }
 
-flash_form flash_wide_of(dtype dt, int d, bool small)
+flash_form flash_wide_of(flash_kind kind, dtype dt, int d, bool small)
 {
-    return (flash_form){ FLASH_forward, dt,         d,           .warps = small || d == 64 ? 8 : 12,
-                         .tiles = 1,    .cols = 64, .wide = true };
+    flash_form f = { kind, dt, d, .warps = 8, .tiles = 1, .cols = 64, .wide = true };
+    if (kind == FLASH_forward && d == 128 && !small)
+        f.warps = 12;
+    if (kind != FLASH_forward && d == 128) /* two stages of two tiles in 48 KB */
+        f.cols = 48;
+    return f;
 }
 
 flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small)
@@ -212,8 +216,14 @@ static void stream_start(text *t, int x, int y)
         P(t, "mul.lo.s64 %s, q2, %d", all[i], t->f.cols);
     }
     P(t, "mov.u32 r4, sh");
-    P(t, "mad.lo.u32 into, r2, %d, r1", t->pitch);
-    P(t, "add.u32 into, into, r4");
+    if (t->f.wide) {
+        P(t, "shr.u32 r1, r1, 4");
+        flash_wide_place(t);
+        P(t, "add.u32 into, r4, mine_at");
+    } else {
+        P(t, "mad.lo.u32 into, r2, %d, r1", t->pitch);
+        P(t, "add.u32 into, into, r4");
+    }
     /* rows of ldmatrix: as they lie, matrices follow each other along a row, then down; turned, down first */
     P(t, "and.b32 r1, lane, 7");
     P(t, "shr.u32 r2, lane, 4");
@@ -225,6 +235,8 @@ static void stream_start(text *t, int x, int y)
     P(t, "mad.lo.u32 tl, r3, 8, r1");
     P(t, "mul.lo.u32 tl, tl, %d", t->pitch);
     P(t, "mad.lo.u32 tl, r2, 16, tl");
+    if (t->f.wide)
+        P(t, "mov.b32 nl, 0"); /* rooms are read as a whole */
     P(t, "add.u32 nl, nl, r4");
     P(t, "add.u32 tl, tl, r4");
     static const char *const two[] = { "into", "nl", "tl" };
@@ -240,13 +252,14 @@ static void copy_tiles(text *t)
 {
     int at_once = flash_rows_at_once(t);
     const char *who = flash_chunks_of(t) * 8 == t->f.d && at_once <= t->f.cols ? "" : "@!p4 ";
+    int pitch = t->f.wide ? flash_wide_row() : t->pitch;
     P(t, "mov.b64 xa, xp");
     P(t, "mov.b64 ya, yp");
     for (int r = 0; r < t->f.cols; r += at_once) {
         P(t, "setp.gt.s32 p0, left, %d", r);
         P(t, "selp.b32 size, 16, 0, p0");
-        P(t, "%scp.async.cg.shared.global [into+%d], [xa], 16, size", who, r * t->pitch);
-        P(t, "%scp.async.cg.shared.global [into+%d], [ya], 16, size", who, t->tile + r * t->pitch);
+        P(t, "%scp.async.cg.shared.global [into+%d], [xa], 16, size", who, r * pitch);
+        P(t, "%scp.async.cg.shared.global [into+%d], [ya], 16, size", who, t->tile + r * pitch);
         if (r + at_once < t->f.cols) {
             P(t, "add.s64 xa, xa, xstep");
             P(t, "add.s64 ya, ya, ystep");
@@ -282,6 +295,7 @@ void flash_find_columns(text *t)
 static void loop_begin(text *t, int x, int y)
 {
     int l = ++t->loop;
+    const char *first = t->f.wide ? "wgrow" : "wrow"; /* of those that go together */
     flash_find_columns(t);
     stream_start(t, x, y);
     P(t, "setp.ge.s32 p1, col, end");
@@ -289,6 +303,8 @@ static void loop_begin(text *t, int x, int y)
     copy_tiles(t);
     LABEL(t, "LOOP%d:\n", l);
     P(t, "cp.async.wait_group 0");
+    if (t->f.wide)
+        P(t, "fence.proxy.async");
     P(t, "bar.sync 0");
     P(t, "add.s32 next, col, %d", t->f.cols);
     P(t, "setp.ge.s32 p1, next, end");
@@ -297,14 +313,14 @@ static void loop_begin(text *t, int x, int y)
     copy_tiles(t);
     LABEL(t, "LAST%d:\n", l);
     if (t->f.kind == FLASH_columns) {
-        P(t, "sub.s32 r0, wrow, reach"); /* the first column of the warp's first row, less 1 */
+        P(t, "sub.s32 r0, %s, reach", first); /* the first column of the warp's first row, less 1 */
         P(t, "setp.le.s32 p2, next, r0");
     } else {
-        P(t, "add.s32 r0, wrow, %d", 16 * t->f.tiles - 1);
+        P(t, "add.s32 r0, %s, %d", first, t->f.wide ? 63 : 16 * t->f.tiles - 1);
         P(t, "add.s32 r0, r0, reach"); /* behind the last column of its last row */
         P(t, "setp.ge.s32 p2, col, r0");
     }
-    P(t, "setp.ge.or.s32 p2, wrow, limit, p2");
+    P(t, "setp.ge.or.s32 p2, %s, limit, p2", first);
     P(t, "@p2 bra NEXT%d", l);
 }
 static void loop_end(text *t)
@@ -343,6 +359,10 @@ static int ldmatrix(text *t, const char *how, const char *at, int offset)
 static void scores(text *t, const char *acc, const char *own, bool second)
 {
     int ks = t->f.d / 16;
+    if (t->f.wide) {
+        flash_wide_scores(t, acc, own, "nl", second * t->tile);
+        return;
+    }
     for (int k = 0; k < ks; k++)
         for (int j = 0; j < t->nt; j += 2) {
             int b = ldmatrix(t, "", "nl", second * t->tile + j * 8 * t->pitch + k * 32);
@@ -352,10 +372,21 @@ static void scores(text *t, const char *acc, const char *own, bool second)
         }
 }
 
+/* Products are there. */
+static void settle(text *t)
+{
+    if (t->f.wide)
+        flash_wide_wait(t);
+}
+
 /* acc += probabilities (rounded, in pa or pb) times the streamed tile. */
 static void weigh(text *t, const char *acc, const char *probs, bool second)
 {
     int ks = t->f.cols / 16;
+    if (t->f.wide) {
+        flash_wide_weigh(t, acc, probs, "nl", second * t->tile);
+        return;
+    }
     for (int k = 0; k < ks; k++)
         for (int j = 0; j < t->nd; j += 2) {
             int b = ldmatrix(t, ".trans", "tl", second * t->tile + k * 16 * t->pitch + j * 16);
@@ -667,6 +698,7 @@ static void write_rows(text *t)
         loop_begin(t, FLASH_k, FLASH_v);
         scores(t, "s", "a", false);
         scores(t, "e", "c", true);
+        settle(t);
         flash_bias_tile(t);
         flash_bounds(t);
         flash_draw_tile(t);
@@ -686,6 +718,7 @@ static void write_rows(text *t)
         if (pass) {
             flash_pack(t, "pa", "e");
             weigh(t, "x", "pa", false);
+            settle(t);
         }
         loop_end(t);
         for (int r = 0; r < rows && !pass; r++)
@@ -723,6 +756,7 @@ static void write_columns(text *t)
     loop_begin(t, FLASH_q, FLASH_g);
     scores(t, "s", "a", false);
     scores(t, "e", "c", true);
+    settle(t);
     flash_bias_tile(t);
     flash_bounds(t);
     flash_draw_tile(t);
@@ -755,6 +789,7 @@ static void write_columns(text *t)
     weigh(t, "y", "pa", true);
     flash_pack(t, "pb", "e");
     weigh(t, "x", "pb", false);
+    settle(t);
     loop_end(t);
     P(t, "sub.s32 group, group, 1");
     P(t, "setp.le.s32 p1, group, 0");
@@ -776,8 +811,8 @@ void flash_text(strbuf *out, const flash_form *f)
                .half = f->dt == DT_f16 ? "f16" : "bf16",
                .nd = f->d / 8,
                .nt = f->cols / 8,
-               .pitch = f->d * 2 + 16,
-               .tile = f->cols * (f->d * 2 + 16) };
+               .pitch = f->d * 2 + 16 * !f->wide };
+    t.tile = f->cols * t.pitch;
     write_head(&t);
     write_place(&t);
     body[f->kind](&t);

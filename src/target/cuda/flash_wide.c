@@ -1,7 +1,8 @@
-/* flash_wide.c - the forward kernel's loop by products of four warps (wgmma): the first factor in registers, the second in shared memory.
+/* flash_wide.c - products of four warps (wgmma), the first factor in registers, the second in shared memory, and the forward kernel's loop
+ * of them.
  *
- * What a lane holds of 64 rows is what it holds of 16 rows in the other form: warp w of four has rows 16 w and on. Tiles of keys and values
- * follow one another through three rooms of shared memory, whose rows are 128 bytes: a tile of 128 elements a row is two halves, one
+ * What a lane holds of 64 rows is what it holds of 16 rows in the other form: warp w of four has rows 16 w and on. Tiles are
+ * in rooms of shared memory whose rows are 128 bytes; in the forward kernel, keys and values follow one another through three of them: a tile of 128 elements a row is two halves, one
  * after the other. 16 bytes number c of row r lie at c xor r mod 8, as the hardware wants them. */
 #include "target/cuda/flash_emit.h"
 #include <stdio.h>
@@ -13,10 +14,27 @@ static int half_bytes(const text *t) { return t->f.cols * ROW; } /* 64 elements 
 
 void flash_wide_head(text *t)
 {
-    P(t, ".shared .align 1024 .b8 sh[%d]", ROOMS * room_bytes(t));
+    P(t, ".shared .align 1024 .b8 sh[%d]", (t->f.kind == FLASH_forward ? ROOMS : 4) * room_bytes(t));
     P(t, ".reg .pred skip, again, spare");
     P(t, ".reg .b32 kroom, vroom, room, leftk, leftv, wgrow, mine_at");
     P(t, ".reg .b64 desc, step<8>");
+}
+
+int flash_wide_row(void) { return ROW; }
+
+/* mine_at = where piece r1 of row r2 lies in a room; wgrow = the first row of the thread's four warps. */
+void flash_wide_place(text *t)
+{
+    P(t, "and.b32 r5, r1, 7");
+    P(t, "and.b32 r6, r2, 7");
+    P(t, "xor.b32 r5, r5, r6");
+    P(t, "mul.lo.u32 mine_at, r2, %d", ROW);
+    P(t, "mad.lo.u32 mine_at, r5, 16, mine_at");
+    P(t, "shr.u32 r1, r1, 3");
+    P(t, "mad.lo.u32 mine_at, r1, %d, mine_at", half_bytes(t));
+    P(t, "shr.u32 wgrow, warp, 2");
+    P(t, "mul.lo.u32 wgrow, wgrow, 64");
+    P(t, "add.s32 wgrow, wgrow, own0");
 }
 
 /* From column `col` on: xp and yp are the thread's pieces of keys and values, mine_at their place in a room. */
@@ -39,19 +57,10 @@ static void start(text *t)
         P(t, "mul.lo.s64 %s, q2, %d", step[i], at_once);
         P(t, "mul.lo.s64 %s, q2, %d", all[i], t->f.cols);
     }
-    P(t, "and.b32 r5, r1, 7");
-    P(t, "and.b32 r6, r2, 7");
-    P(t, "xor.b32 r5, r5, r6");
-    P(t, "mul.lo.u32 mine_at, r2, %d", ROW);
-    P(t, "mad.lo.u32 mine_at, r5, 16, mine_at");
-    P(t, "shr.u32 r1, r1, 3");
-    P(t, "mad.lo.u32 mine_at, r1, %d, mine_at", half_bytes(t));
+    flash_wide_place(t);
     P(t, "mov.u32 kroom, sh");
     P(t, "add.u32 vroom, kroom, %d", room_bytes(t));
     P(t, "add.u32 room, vroom, %d", room_bytes(t));
-    P(t, "shr.u32 wgrow, warp, 2"); /* first row of the four warps */
-    P(t, "mul.lo.u32 wgrow, wgrow, 64");
-    P(t, "add.s32 wgrow, wgrow, own0");
 }
 
 /* The next tile of keys or values into a room; rows that are not there become zeros. */
@@ -82,10 +91,11 @@ static void arrive(text *t)
     P(t, "bar.sync 0");
 }
 
-/* desc = what describes a room to the hardware; far: bytes between blocks of 64 columns. */
-static void describe(text *t, const char *room, int far)
+/* desc = what describes a room, so many bytes further, to the hardware; far: bytes between blocks of 64 columns. */
+static void describe(text *t, const char *room, int further, int far)
 {
-    P(t, "and.b32 r0, %s, 0x3ffff", room);
+    P(t, "add.u32 r0, %s, %d", room, further);
+    P(t, "and.b32 r0, r0, 0x3ffff");
     P(t, "shr.u32 r0, r0, 4");
     P(t, "or.b32 r0, r0, %d", far / 16 << 16);
     P(t, "cvt.u64.u32 desc, r0");
@@ -107,13 +117,24 @@ static void products(text *t, const char *acc, int n, const char *a, int steps,
                     4 * k + 2, a, 4 * k + 3, k, k || !first, turned);
     }
     P(t, "wgmma.commit_group.sync.aligned");
-    P(t, "wgmma.wait_group.sync.aligned 0");
 }
 static int key_step(const text *t, int k)
 {
     return k / 4 * half_bytes(t) + k % 4 * 32;
 } /* 16 elements of a head */
 static int value_step(const text *t, int k) { return k * 2 * EIGHT_ROWS; } /* 16 keys */
+
+void flash_wide_scores(text *t, const char *acc, const char *own, const char *room, int further)
+{
+    describe(t, room, further, 16);
+    products(t, acc, t->f.cols, own, t->f.d / 16, key_step, true, false);
+}
+void flash_wide_weigh(text *t, const char *acc, const char *probs, const char *room, int further)
+{
+    describe(t, room, further, half_bytes(t));
+    products(t, acc, t->f.d, probs, t->f.cols / 16, value_step, false, true);
+}
+void flash_wide_wait(text *t) { P(t, "wgmma.wait_group.sync.aligned 0"); }
 
 void flash_wide_forward(text *t)
 {
@@ -138,8 +159,8 @@ void flash_wide_forward(text *t)
     P(t, "setp.ge.s32 skip, col, r0");
     P(t, "setp.ge.or.s32 skip, wgrow, limit, skip");
     P(t, "@skip bra SCORES");
-    describe(t, "kroom", 16);
-    products(t, "s", t->f.cols, "a", t->f.d / 16, key_step, true, false);
+    flash_wide_scores(t, "s", "a", "kroom", 0);
+    flash_wide_wait(t);
     t->loop = 1;
     flash_probabilities(t);
     LABEL(t, "SCORES:\n");
@@ -149,8 +170,8 @@ void flash_wide_forward(text *t)
     LABEL(t, "VALUES:\n");
     P(t, "cp.async.commit_group");
     P(t, "@skip bra NEXT1");
-    describe(t, "vroom", half_bytes(t));
-    products(t, "x", t->f.d, "pa", t->f.cols / 16, value_step, false, true);
+    flash_wide_weigh(t, "x", "pa", "vroom", 0);
+    flash_wide_wait(t);
     LABEL(t, "NEXT1:\n");
     P(t, "mov.b32 r0, vroom");
     P(t, "mov.b32 vroom, kroom");
