@@ -113,14 +113,14 @@ static bool eat(parser *p, const char *s)
     p->p += n;
     return true;
 }
-static char *word(parser *p) /* letters, digits, _ % . $ */
+static char *word(parser *p) /* letters, digits, _ % . $ and :: */
 {
     skip(p);
     const char *s = p->p;
-    while (isalnum((unsigned char)*p->p) || strchr("_%.$", *p->p)) {
+    while (isalnum((unsigned char)*p->p) || strchr("_%.$", *p->p) || !strncmp(p->p, "::", 2)) {
         if (!*p->p)
             break;
-        p->p++;
+        p->p += *p->p == ':' ? 2 : 1;
     }
     return arena_strndup(&p->m->a, s, (size_t)(p->p - s));
 }

@@ -117,7 +117,7 @@ TEST(flash_assembles)
                 if (d == 64 || d == 128)
                     ptx_assemble(strbuf_str(&text), "sm_80", who);
                 for (int extra = 0; extra < 2 && flash_is_wide((flash_kind)kind, d); extra++) {
-                    f = flash_wide_of((flash_kind)kind, DT_bf16, d, extra);
+                    f = flash_wide_of((flash_kind)kind, DT_bf16, d);
                     f.mask = extra ? FLASH_add : FLASH_free, f.drops = extra, f.given = kind == FLASH_rows;
                     text.n = 0;
                     flash_text(&text, &f);

@@ -117,8 +117,6 @@ void gpu_flash(bool small)
         { DT_bf16, 64, 64, 2048, 2048, 0, .grow = 1, .check = 1, .given = true, .wide = true },
         { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true, .wide = true },
         { DT_bf16, 128, 32, 2048, 2048, 0, .grow = 1, .check = 1, .given = true, .wide = true },
-        { DT_bf16, 128, 32, 2048, 2048, 0, .grow = 1, .check = 1, .given = true, .wide = true,
-          .small = true },
         { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
         { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true, .mask = FLASH_add },
         { DT_bf16, 64, 64, 1024, 1024, 1, .grow = 1, .check = 1, .given = true, .drops = 0.1f },

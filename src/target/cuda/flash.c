@@ -114,7 +114,7 @@ static flash_form form_of(uint32_t n)
     dtype dt = n >> HALF & 1 ? DT_f16 : DT_bf16;
     int d = 16 * (int)((n >> SIZE & 7) + 1);
     bool small = n >> SMALL & 1;
-    flash_form f = n >> WIDE & 1 ? flash_wide_of(kind, dt, d, small) : flash_form_of(kind, dt, d, small);
+    flash_form f = n >> WIDE & 1 ? flash_wide_of(kind, dt, d) : flash_form_of(kind, dt, d, small);
     f.mask = (flash_mask)(n >> MASK & 3);
     f.drops = n >> DROPS & 1, f.ragged = n >> RAGGED & 1, f.given = n >> GIVEN & 1;
     return f;
@@ -146,7 +146,7 @@ static bool run(const flash_call *c, flash_kind kind, uint64_t *v, int device, t
     /* larger blocks read less, but only where there are enough of them for all processors */
     bool small = rows <= 64 || batch * ((rows + 127) / 128) < p->multiprocessors;
     bool wide = flash_is_wide(kind, c->d) && p->major == 9 && p->minor == 0 && rows > 64;
-    small = wide ? rows < 1024 : small;
+    small &= !wide;
     uint32_t n = (uint32_t)kind << KIND | (c->dt == DT_f16 ? 1u : 0) << HALF |
                  (uint32_t)(c->d / 16 - 1) << SIZE | (small && kind != FLASH_columns ? 1u : 0) << SMALL |
                  (uint32_t)c->mask << MASK | (c->drops ? 1u : 0) << DROPS |

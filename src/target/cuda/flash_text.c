@@ -6,16 +6,14 @@
 #include "target/cuda/flash_emit.h"
 #include <stdio.h>
 
-bool flash_is_wide(flash_kind kind, int d) { return d == 64 || (d == 128 && kind != FLASH_columns); }
-
-flash_form flash_wide_of(flash_kind kind, dtype dt, int d, bool small)
+bool flash_is_wide(flash_kind kind, int d) /* others have no registers left for it */
 {
-    flash_form f = { kind, dt, d, .warps = 8, .tiles = 1, .cols = 64, .wide = true };
-    if (kind == FLASH_forward && d == 128 && !small)
-        f.warps = 12;
-    if (kind != FLASH_forward && d == 128) /* two stages of two tiles in 48 KB */
-        f.cols = 48;
-    return f;
+    return d == 64 || (d == 128 && kind == FLASH_forward);
+}
+
+flash_form flash_wide_of(flash_kind kind, dtype dt, int d)
+{
+    return (flash_form){ kind, dt, d, .warps = 8, .tiles = 1, .cols = 64, .wide = true };
 }
 
 flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small)
@@ -304,7 +302,7 @@ static void loop_begin(text *t, int x, int y)
     LABEL(t, "LOOP%d:\n", l);
     P(t, "cp.async.wait_group 0");
     if (t->f.wide)
-        P(t, "fence.proxy.async");
+        P(t, "fence.proxy.async.shared::cta");
     P(t, "bar.sync 0");
     P(t, "add.s32 next, col, %d", t->f.cols);
     P(t, "setp.ge.s32 p1, next, end");

@@ -74,7 +74,7 @@ enum { FLASH_ALL = 1 << 30 };
 /* small: blocks of 64 rows, as larger ones would be too few; else 64 or 128. */
 flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small);
 bool flash_is_wide(flash_kind kind, int d); /* is there such a form? */
-flash_form flash_wide_of(flash_kind kind, dtype dt, int d, bool small);
+flash_form flash_wide_of(flash_kind kind, dtype dt, int d);
 static inline int flash_block_rows(const flash_form *f) { return 16 * f->tiles * f->warps; }
 /* A module with one entry, "flash". */
 void flash_text(strbuf *out, const flash_form *f);
