@@ -1126,8 +1126,11 @@ static bool warpgroup(grid *g, thread *t)
         for (int i = 0; i < 128; i++) {
             if (t[i].r[in->o[2].reg[0]] != x.desc)
                 return fail_at(g->err, in->line, "threads give different descriptors");
-            for (int r = 0; r < 4; r++)
+            for (int r = 0; r < 4;
+                 r++) { /* ptxas may use registers of the factor for something else from here on */
                 x.a[i][r] = t[i].r[in->o[1].reg[r]];
+                t[i].r[in->o[1].reg[r]] = 0x7fff7fff;
+            }
         }
         if (g->nwide == g->room_wide)
             g->wide = mem_realloc(g->wide, sizeof x * (size_t)(g->room_wide = 2 * g->room_wide + 8));

@@ -38,7 +38,7 @@ def test_masks_and_shared_keys():
     long_under_sanitizers()
     if not has_fake():
         return
-    for dt in "bfloat16", "float16":
+    for dt in "bfloat16", "half":
         run(f"""
 q, k, v = (t.{dt}() for t in (q, k, v))
 agree(q, k, v)
@@ -57,7 +57,7 @@ agree(q[0], k[0], v[0])
 agree(q[0, 0], k[0, 0], v[0, 0], scale=0.3)
 agree(q, k, v, f=taper.compile(S, fullgraph=True))
 agree(q, k, v, m, f=taper.compile(S, fullgraph=True))
-""", FAKE_CUDA_MAJOR="8" if dt == "float16" else "9")
+""", FAKE_CUDA_MAJOR="8" if dt == "half" else "9")
 
 
 def test_heads_of_64_and_128():
@@ -135,7 +135,7 @@ for n in 40, 37:
         taper.manual_seed(3)
         near(got, [t.cpu() for t in grads(spelled_out, q, k, v)])
     assert not taper.equal(S(q, k, v, dropout_p=0.25), S(q, k, v, dropout_p=0.25))
-""")
+""", TAPER_CHECK_TEXT="")  # which draws numbers of its own where a program is made for sizes that change
 
 
 def test_gradients_of_masks_and_of_gradients():
