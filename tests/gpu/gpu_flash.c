@@ -104,22 +104,21 @@ void gpu_flash(bool small)
         { DT_f16, 128, 2, 133, 170, 0, .grow = 1, .heads = 2, .drops = 0.5f, .mask = FLASH_bool },
     };
     static const flash_case models[] = {
-        { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1 },
-        { DT_bf16, 64, 384, 197, 197, 0, .grow = 1, .check = 1 },
-        { DT_bf16, 128, 32, 1024, 1024, 1, .grow = 1, .check = 1 },
-        { DT_bf16, 64, 64, 2048, 2048, 0, .grow = 1, .check = 1 },
-        { DT_f16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1 },
         { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1, .heads = 12, .mixed = true, .given = true },
-        { DT_bf16, 64, 64, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
         { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1, .heads = 12, .mixed = true, .given = true,
           .wide = true },
-        { DT_bf16, 64, 64, 2048, 2048, 1, .grow = 1, .check = 1, .given = true, .wide = true },
-        { DT_bf16, 64, 64, 2048, 2048, 0, .grow = 1, .check = 1, .given = true, .wide = true },
+        { DT_bf16, 64, 384, 197, 197, 0, .grow = 1, .check = 1, .given = true, .wide = true },
+        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true },
+        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true, .wide = true },
+        { DT_bf16, 64, 64, 1024, 1024, 1, .grow = 1, .check = 1, .given = true, .wide = true },
+        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true, .mask = FLASH_add,
+          .wide = true },
+        { DT_bf16, 64, 64, 1024, 1024, 1, .grow = 1, .check = 1, .given = true, .drops = 0.1f, .wide = true },
+        { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
         { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true, .wide = true },
         { DT_bf16, 128, 32, 2048, 2048, 0, .grow = 1, .check = 1, .given = true, .wide = true },
-        { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
-        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true, .mask = FLASH_add },
-        { DT_bf16, 64, 64, 1024, 1024, 1, .grow = 1, .check = 1, .given = true, .drops = 0.1f },
+        { DT_bf16, 64, 64, 2048, 2048, 0, .grow = 1, .check = 1 },
+        { DT_f16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1 },
     };
     for (size_t i = 0; i < COUNT(agree); i++)
         flash_check(&agree[i], launch, &(bool){ false });

@@ -128,7 +128,7 @@ def spelled_out(q, k, v):
 for n in 40, 37:
     q, k, v = (taper.randn(2, 2, n, 32, device="cuda").bfloat16() for _ in range(3))
     for f in S, taper.compile(S, fullgraph=True):
-        f(q, k, v, dropout_p=0.25)  # compiled: checks of the tests read graphs back, which draws numbers
+        grads(f, q, k, v, dropout_p=0.25)  # compiled: checks of the tests read graphs back, which draws numbers
         taper.manual_seed(3)
         before = stats("flashes")[0]
         got = grads(f, q, k, v, dropout_p=0.25)
