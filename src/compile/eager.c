@@ -8,6 +8,7 @@
 #include "compile/inductor.h"
 #include "events/events.h"
 #include "ops/ondevice.h"
+#include "ops/random.h"
 #include "run/step.h"
 #include <pthread.h>
 
@@ -809,9 +810,11 @@ static bool run_eager(op_call *c)
         e = entry_of(c, arg, &key, head, &o, &s, &any);
     }
     if (any) {
+        gen_state drawn = gen_default()->s;
         count(&stats.calls);
         ok = run_entry(c, &any->e, &o, &s);
-        if (!ok && any->e.hosted) {
+        if (!ok && any->e.hosted) { /* what it drew is drawn again */
+            gen_default()->s = drawn;
             err_clear(c->err);
             any = own_program(c, arg, &o, &s, e);
         }

@@ -172,7 +172,8 @@ static void compare(const flash_case *c, const char *what, const operand *got, c
 static bool launch(const flash_case *c, flash_kind kind, uint64_t *params, const ptx_buffer *bufs, int nbufs,
                    flash_run *run, void *ctx)
 {
-    flash_form f = flash_form_of(kind, c->dt, c->d, c->small);
+    flash_form f = c->wide && flash_is_wide(kind, c->d) ? flash_wide_of(kind, c->dt, c->d)
+                                                        : flash_form_of(kind, c->dt, c->d, c->small);
     tp_err err = { 0 };
     int per = flash_block_rows(&f), rows = kind == FLASH_columns ? c->n : c->m;
     int matrices = kind == FLASH_columns ? c->batch / group_of(c) : c->batch;

@@ -17,6 +17,7 @@ typedef struct flash_case {
     flash_mask mask;
     float drops; /* the share of the probabilities that is dropped */
     bool given;  /* the gradient is given the output */
+    bool wide;   /* products of a warpgroup, where there is such a form */
 } flash_case;
 
 /* Runs a kernel on the buffers, which the parameters point to. False with an error. */

@@ -15,7 +15,7 @@
 #define OPS(X) X(mov) X(add) X(sub) X(mul) X(mad) X(fma) X(div) X(rem) X(sqrt) X(neg) X(abs) X(min) X(max) \
     X(and) X(or) X(xor) X(not) X(shl) X(shr) X(setp) X(selp) X(cvt) X(cvta) X(copysign) X(ld) X(st) X(red) \
     X(bra) X(ret) X(bar) X(shfl) X(call) X(clz) X(addc) X(membar) X(brev) X(popc) X(vote) X(match) \
-    X(rcp) X(ex2) X(lg2) X(cp) X(ldmatrix) X(mma)
+    X(rcp) X(ex2) X(lg2) X(cp) X(ldmatrix) X(mma) X(wgmma) X(fence)
 /* clang-format on */
 typedef enum {
 #define X(n, s) T_##n,
@@ -45,7 +45,7 @@ static const char *const op_names[] = {
 
 typedef struct operand {
     char kind; /* r register, i immediate, s symbol, m memory, v list, l label */
-    int reg[8], n;
+    int reg[64], n;
     uint64_t imm; /* immediate, displacement, label's instruction, symbol's address */
     const char *sym;
 } operand;
@@ -58,7 +58,7 @@ typedef struct instr {
     int vec;
     bool shared, param, boolop, cc, loose; /* loose: volatile, threads may meet */
     bool trans;                            /* ldmatrix */
-    operand o[5];
+    operand o[8];
     int no;
     int line;
 } instr;
@@ -113,14 +113,14 @@ static bool eat(parser *p, const char *s)
     p->p += n;
     return true;
 }
-static char *word(parser *p) /* letters, digits, _ % . $ */
+static char *word(parser *p) /* letters, digits, _ % . $ and :: */
 {
     skip(p);
     const char *s = p->p;
-    while (isalnum((unsigned char)*p->p) || strchr("_%.$", *p->p)) {
+    while (isalnum((unsigned char)*p->p) || strchr("_%.$", *p->p) || !strncmp(p->p, "::", 2)) {
         if (!*p->p)
             break;
-        p->p++;
+        p->p += *p->p == ':' ? 2 : 1;
     }
     return arena_strndup(&p->m->a, s, (size_t)(p->p - s));
 }
@@ -214,7 +214,7 @@ static bool parse_instr(parser *p, char *w, int guard, bool unless)
     in.op = (pop)i;
     while ((dot = strtok_r(NULL, ".", &rest))) {
         ptype t = type_named(dot);
-        if (t && in.op == O_mma && (t == T_f16 || t == T_bf16))
+        if (t && (in.op == O_mma || in.op == O_wgmma) && (t == T_f16 || t == T_bf16))
             in.t3 = t;
         else if (t && !in.t)
             in.t = t;
@@ -246,7 +246,7 @@ static bool parse_instr(parser *p, char *w, int guard, bool unless)
             snprintf(in.mode, sizeof in.mode, "%s", dot);
     }
     for (skip(p); *p->p && *p->p != ';'; eat(p, ",")) {
-        if (in.no == 5)
+        if (in.no == (int)COUNT(in.o))
             return fail_at(p->err, p->line, "too many operands");
         in.o[in.no++] = parse_operand(p, in.op == O_bra);
     }
@@ -441,8 +441,15 @@ typedef struct grid {
     char *shared;
     shadow *shared_marks;
     bool libm;
+    struct wide *wide;               /* products of warpgroups that were asked for */
+    int nwide, room_wide, groups[8]; /* groups that a warpgroup has committed */
     tp_err *err;
 } grid;
+typedef struct wide {
+    int warpgroup, group;
+    const struct instr *in;
+    uint64_t desc, a[128][4];
+} wide;
 typedef struct pending { /* a copy that was asked for */
     int group;
     const instr *in;
@@ -808,6 +815,8 @@ static bool step(thread *t)
     switch (in->op) {
     case O_ret: t->state = 'd'; return false;
     case O_bar: t->state = strcmp(in->mode, "warp") ? 'b' : 'w'; return false;
+    case O_fence: break; /* copies are seen by all when they are waited for */
+    case O_wgmma: t->state = 'g'; return false;
     case O_ldmatrix:
     case O_mma:
     case O_vote:
@@ -1051,6 +1060,87 @@ static bool together(grid *g, thread *w)
     return true;
 }
 
+/* Element (k, n) of the second factor, where the descriptor says: rows of 128 bytes, 16 bytes number c of row r at c xor r mod 8. */
+static bool second_factor(thread *t, const instr *in, uint64_t desc, int k, int n, bool turned, float *to)
+{
+    uint32_t at = (uint32_t)(desc & 0x3fff) << 4, far = (uint32_t)(desc >> 16 & 0x3fff) << 4,
+             eight = (uint32_t)(desc >> 32 & 0x3fff) << 4;
+    if (desc >> 62 != 1)
+        return fail_at(t->g->err, in->line, "a descriptor without rows of 128 bytes");
+    at += turned ? (uint32_t)(n / 64) * far + (uint32_t)(k / 8) * eight + (uint32_t)(k % 8 * 128 + n % 64 * 2)
+                 : (uint32_t)(n / 8) * eight + (uint32_t)(n % 8 * 128 + k * 2);
+    at ^= (at >> 7 & 7) << 4;
+    const char *p = memory_at(t, in, at, true, 2, false, false);
+    uint16_t v;
+    if (!p)
+        return false;
+    memcpy(&v, p, 2);
+    *to = half_of(in->t3, v);
+    return true;
+}
+
+static bool multiply_wide(thread *t, const wide *x)
+{
+    static float b[16][256];
+    const instr *in = x->in;
+    int cols = in->o[0].n * 2;
+    bool turned = in->o[6].imm != 0;
+    for (int k = 0; k < 16; k++)
+        for (int n = 0; n < cols; n++)
+            if (!second_factor(t, in, x->desc, k, n, turned, &b[k][n]))
+                return false;
+    for (int l = 0; l < 128; l++)
+        for (int i = 0; i < in->o[0].n; i++) { /* row of the warp's 16, column */
+            int half = i / 2 % 2, n = i / 4 * 8 + l % 4 * 2 + i % 2, first = l / 4 * 4;
+            float sum = in->o[3].imm ? as_f(t[l].r[in->o[0].reg[i]]) : 0;
+            for (int k = 0; k < 16; k++) /* held by lane (k mod 8) / 2 of the row's four */
+                sum += half_of(in->t3, x->a[first + k % 8 / 2][k / 8 * 2 + half] >> 16 * (k % 2)) * b[k][n];
+            t[l].r[in->o[0].reg[i]] = of_f(sum);
+        }
+    return true;
+}
+
+/* All threads of four warps are at the same wgmma. Products happen when they are waited for. */
+static bool warpgroup(grid *g, thread *t)
+{
+    const instr *in = &t->f->code[t->pc];
+    int which = t->id / 128;
+    for (int i = 0; i < 128; i++)
+        if (t[i].pc != t->pc)
+            return fail_at(g->err, in->line, "not all threads of four warps reach a wgmma");
+    if (!strcmp(in->mode, "commit_group"))
+        g->groups[which]++;
+    else if (!strcmp(in->mode, "wait_group")) {
+        int k = 0;
+        for (int i = 0; i < g->nwide; i++) {
+            if (g->wide[i].warpgroup != which || g->wide[i].group >= g->groups[which] - (int)in->o[0].imm)
+                g->wide[k++] = g->wide[i];
+            else if (!multiply_wide(t, &g->wide[i]))
+                return false;
+        }
+        g->nwide = k;
+    } else if (strcmp(in->mode, "fence")) {
+        wide x = { which, g->groups[which], in, t->r[in->o[2].reg[0]], { { 0 } } };
+        if (in->t != T_f32 || in->o[1].kind != 'v')
+            return fail_at(g->err, in->line, "this form of wgmma is not known");
+        for (int i = 0; i < 128; i++) {
+            if (t[i].r[in->o[2].reg[0]] != x.desc)
+                return fail_at(g->err, in->line, "threads give different descriptors");
+            for (int r = 0; r < 4;
+                 r++) { /* ptxas may use registers of the factor for something else from here on */
+                x.a[i][r] = t[i].r[in->o[1].reg[r]];
+                t[i].r[in->o[1].reg[r]] = 0x7fff7fff;
+            }
+        }
+        if (g->nwide == g->room_wide)
+            g->wide = mem_realloc(g->wide, sizeof x * (size_t)(g->room_wide = 2 * g->room_wide + 8));
+        g->wide[g->nwide++] = x;
+    }
+    for (int i = 0; i < 128; i++)
+        t[i].pc++, t[i].state = 'r';
+    return true;
+}
+
 static bool run_block(grid *g, thread *t)
 {
     for (;;) {
@@ -1072,6 +1162,14 @@ static bool run_block(grid *g, thread *t)
             if ((any && !together(g, t + w)) || (meets && !meet(g, t + w)))
                 return false;
             moved |= any || meets;
+        }
+        for (int w = 0; w + 128 <= g->nthreads; w += 128) {
+            int at = 0;
+            for (int l = 0; l < 128; l++)
+                at += t[w + l].state == 'g';
+            if (at == 128 && !warpgroup(g, t + w))
+                return false;
+            moved |= at == 128;
         }
         if (waiting == g->nthreads) {
             int at = t[0].pc;
@@ -1131,7 +1229,7 @@ bool ptx_run(ptx_module *m, const char *entry, int64_t blocks, int threads, cons
         free(g.marks[i]);
     for (int i = 0; i < threads; i++)
         free(t[i].copy);
-    free(g.marks), free(g.shared), free(g.shared_marks), free(t), free(regs);
+    free(g.wide), free(g.marks), free(g.shared), free(g.shared_marks), free(t), free(regs);
     return ok;
 }
 

@@ -52,6 +52,14 @@ TEST(flash_agrees)
           .drops = 0.5f }, /* rows begin anywhere in a block of numbers */
         { DT_bf16, 16, 4, 40, 36, 0, .grow = 1, .heads = 4, .group = 2, .drops = 0.1f, .mask = FLASH_add,
           .given = true },
+        /* products of a warpgroup: one of both has no rows, or meets nothing more */
+        { DT_bf16, 64, 2, 197, 197, 0, .grow = 1, .given = true, .wide = true },
+        { DT_f16, 128, 1, 130, 200, 0, .grow = 4, .small = true, .wide = true },
+        { DT_bf16, 128, 4, 260, 260, 1, .grow = 1, .heads = 4, .group = 2, .mixed = true, .wide = true },
+        { DT_bf16, 64, 2, 40, 300, 5, .grow = 1, .gap = 8, .wide = true },
+        { DT_f16, 64, 2, 150, 70, 0, .grow = 1, .heads = 2, .mask = FLASH_add, .given = true, .wide = true },
+        { DT_bf16, 128, 2, 70, 130, 0, .grow = 1, .heads = 2, .mask = FLASH_bool, .drops = 0.25f,
+          .wide = true },
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         flash_check(&cases[i], interpret, NULL);
@@ -108,6 +116,13 @@ TEST(flash_assembles)
                 flash_text(&text, &f);
                 if (d == 64 || d == 128)
                     ptx_assemble(strbuf_str(&text), "sm_80", who);
+                for (int extra = 0; extra < 2 && flash_is_wide((flash_kind)kind, d); extra++) {
+                    f = flash_wide_of((flash_kind)kind, DT_bf16, d);
+                    f.mask = extra ? FLASH_add : FLASH_free, f.drops = extra, f.given = kind == FLASH_rows;
+                    text.n = 0;
+                    flash_text(&text, &f);
+                    ptx_assemble(strbuf_str(&text), "sm_90a", who);
+                }
                 strbuf_free(&text);
             }
 }

@@ -85,6 +85,9 @@ def check():
                 lines.append(worst([t.cpu().float() for t in got], want))
             after = taper._C._cuda_stats(0)
             if torch is not None:
+                if case[8] in ("bool", "low"):  # PyTorch's kernels have no word on rows that meet nothing, or lowest numbers alone
+                    on[4][1:3] = on[4][0]
+                    got = both(taper, *on, case)
                 there = [t if t is None else torch.from_dlpack(t) for t in on]
                 theirs = both(torch, *there, case)
                 lines.append(worst([t.cpu().float() for t in got], [taper.tensor(t.float().cpu().tolist()) for t in theirs]))

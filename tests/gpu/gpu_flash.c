@@ -37,8 +37,8 @@ static bool take_time(const flash_case *c, const flash_form *f, cuda_function fn
     }
     if (ok) {
         double flops = 2.0 * products[f->kind] * c->batch * c->m * c->n * c->d / (c->reach ? 2 : 1);
-        printf("flash %-8s %4d x %d x %d, heads of %d%s: %.4f ms, %.0f TFLOP/s\n", names[f->kind], c->batch,
-               c->m, c->n, c->d,
+        printf("flash %s%-8s %4d x %d x %d, heads of %d%s: %.4f ms, %.0f TFLOP/s\n", f->wide ? "wide " : "",
+               names[f->kind], c->batch, c->m, c->n, c->d,
                c->reach  ? ", causal"
                : c->mask ? ", mask"
                          : "",
@@ -97,19 +97,28 @@ void gpu_flash(bool small)
         { DT_f16, 32, 4, 140, 170, 0, .grow = 1, .heads = 2, .mask = FLASH_bool, .given = true, .gap = 8 },
         { DT_bf16, 64, 4, 170, 150, 0, .grow = 1, .heads = 4, .group = 2, .mask = FLASH_add, .given = true },
         { DT_bf16, 64, 2, 170, 180, 1, .grow = 1, .drops = 0.25f, .given = true },
+        { DT_bf16, 64, 2, 270, 280, 1, .grow = 1, .given = true, .wide = true },
+        { DT_f16, 128, 2, 270, 180, 0, .grow = 1, .given = true, .wide = true, .gap = 8 },
+        { DT_bf16, 128, 4, 270, 280, 0, .grow = 1, .heads = 2, .mask = FLASH_add, .given = true,
+          .wide = true },
         { DT_f16, 128, 2, 133, 170, 0, .grow = 1, .heads = 2, .drops = 0.5f, .mask = FLASH_bool },
     };
     static const flash_case models[] = {
-        { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1 },
-        { DT_bf16, 64, 384, 197, 197, 0, .grow = 1, .check = 1 },
-        { DT_bf16, 128, 32, 1024, 1024, 1, .grow = 1, .check = 1 },
+        { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1, .heads = 12, .mixed = true, .given = true },
+        { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1, .heads = 12, .mixed = true, .given = true,
+          .wide = true },
+        { DT_bf16, 64, 384, 197, 197, 0, .grow = 1, .check = 1, .given = true, .wide = true },
+        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true },
+        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true, .wide = true },
+        { DT_bf16, 64, 64, 1024, 1024, 1, .grow = 1, .check = 1, .given = true, .wide = true },
+        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true, .mask = FLASH_add,
+          .wide = true },
+        { DT_bf16, 64, 64, 1024, 1024, 1, .grow = 1, .check = 1, .given = true, .drops = 0.1f, .wide = true },
+        { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
+        { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true, .wide = true },
+        { DT_bf16, 128, 32, 2048, 2048, 0, .grow = 1, .check = 1, .given = true, .wide = true },
         { DT_bf16, 64, 64, 2048, 2048, 0, .grow = 1, .check = 1 },
         { DT_f16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1 },
-        { DT_bf16, 64, 96, 512, 512, 1, .grow = 1, .check = 1, .heads = 12, .mixed = true, .given = true },
-        { DT_bf16, 64, 64, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
-        { DT_bf16, 128, 32, 2048, 2048, 1, .grow = 1, .check = 1, .given = true },
-        { DT_bf16, 64, 64, 1024, 1024, 0, .grow = 1, .check = 1, .given = true, .mask = FLASH_add },
-        { DT_bf16, 64, 64, 1024, 1024, 1, .grow = 1, .check = 1, .given = true, .drops = 0.1f },
     };
     for (size_t i = 0; i < COUNT(agree); i++)
         flash_check(&agree[i], launch, &(bool){ false });

@@ -127,29 +127,28 @@ static bool multiply(tp_tensor *o, tp_tensor *x, tp_tensor *y, bool add, tp_err 
     return ok;
 }
 
-/* A product of what the kernel wrote, in rows [r, r + nr) of each matrix. */
-static bool product_of(const attend_to *to, const tp_tensor *block, int64_t b, int64_t r, tp_err *err)
+/* A product of what the kernel wrote, in rows [r, r + nr) of each matrix and their first n columns: beyond them are zeros. */
+static bool product_of(const attend_to *to, const tp_tensor *block, int64_t b, int64_t r, int64_t n, bool add,
+                       tp_err *err)
 {
     int64_t nb = block->size[0], nr = block->size[1];
     int rows = to->second ? 2 : 1; /* the dimension of x or o that counts them */
-    tp_tensor *mat = tensor_on(block->storage, (dtype)block->dt, 3, block->size, block->stride,
-                               block->offset);
-    tp_tensor *x = to->adds ? slice(to->x, b, nb, rows, r, nr)
-                            : slice(to->x, b, nb, rows, 0, to->x->size[rows]);
-    tp_tensor *o = to->adds ? slice(to->o, b, nb, rows, 0, to->o->size[rows])
-                            : slice(to->o, b, nb, rows, r, nr);
+    tp_tensor *mat = slice(block, 0, nb, 2, 0, n);
+    tp_tensor *x = to->adds ? slice(to->x, b, nb, rows, r, nr) : slice(to->x, b, nb, rows, 0, n);
+    tp_tensor *o = to->adds ? slice(to->o, b, nb, rows, 0, n) : slice(to->o, b, nb, rows, r, nr);
     if (to->adds != to->second) { /* its rows are what is summed over, or columns of the result */
         tp_tensor *t = turned(mat);
         tensor_unref(mat);
         mat = t;
     }
-    return to->second ? multiply(o, x, mat, to->adds && r > 0, err)
-                      : multiply(o, mat, x, to->adds && r > 0, err);
+    return to->second ? multiply(o, x, mat, to->adds && add, err) : multiply(o, mat, x, to->adds && add, err);
 }
 
+/* first: of these batches. It makes sums over rows from nothing, so all columns take part. */
 static bool part_run(const target_attend *a, const parts *p, int64_t b, int64_t nb, int64_t r, int64_t nr,
-                     tp_err *err)
+                     bool first, tp_err *err)
 {
+    int64_t n = a->reach && !first ? MIN(p->n, r + nr - 1 + a->reach) : p->n;
     tp_device dev = tensor_device(a->of[0].a);
     int64_t at = b * p->m + r;
     symint size[3] = { nb, nr, p->n }, stride[3] = { nr * p->n, p->n, 1 };
@@ -168,13 +167,13 @@ static bool part_run(const target_attend *a, const parts *p, int64_t b, int64_t 
                                                                              (uintptr_t)(at * row));
     }
     for (int i = 0; i < a->nof && ok; i++)
-        ok = multiply(tensor_on(mat[i]->storage, p->dt[i], 3, size, stride, 0),
-                      slice(a->of[i].a, b, nb, 1, r, nr), slice(a->of[i].b, b, nb, 2, 0, p->n), false, err);
+        ok = multiply(slice(mat[i], 0, nb, 2, 0, n), slice(a->of[i].a, b, nb, 1, r, nr),
+                      slice(a->of[i].b, b, nb, 2, 0, n), false, err);
     target_args args = a->kernel.args;
     args.bufs = bufs;
     ok = ok && cuda_launch_rows(a->kernel.code, &args, at, at + nb * nr, err);
     for (int i = 0; i < a->nto && ok; i++)
-        ok = product_of(&a->to[i], mat[a->nof + p->made[i]], b, r, err);
+        ok = product_of(&a->to[i], mat[a->nof + p->made[i]], b, r, n, !first, err);
     for (int i = 0; i < a->nof + p->nmade; i++)
         tensor_unref(mat[i]);
     return ok;
@@ -187,9 +186,11 @@ target_result cuda_attend(const target_attend *a, tp_err *err)
         return cuda_flash(a, err) ? TARGET_done : TARGET_failed;
     if (!a->scratch || !cut(a, &p))
         return TARGET_declined;
+    /* The last rows first: they meet all columns, so that what later parts leave beyond theirs are finite numbers. */
     for (int64_t b = 0; b < p.batch; b += p.nb)
-        for (int64_t r = 0; r < p.m; r += p.nr)
-            if (!part_run(a, &p, b, MIN(p.nb, p.batch - b), r, MIN(p.nr, p.m - r), err))
+        for (int64_t end = p.m; end > 0; end -= MIN(end, p.nr))
+            if (!part_run(a, &p, b, MIN(p.nb, p.batch - b), MAX(end - p.nr, 0), MIN(end, p.nr), end == p.m,
+                          err))
                 return TARGET_failed;
     return TARGET_done;
 }

@@ -105,12 +105,16 @@ enum {
     MASK = 7,
     DROPS = 9,
     RAGGED = 10,
-    GIVEN = 11
+    GIVEN = 11,
+    WIDE = 12
 }; /* first bits */
 static flash_form form_of(uint32_t n)
 {
-    flash_form f = flash_form_of((flash_kind)(n >> KIND & 3), n >> HALF & 1 ? DT_f16 : DT_bf16,
-                                 16 * (int)((n >> SIZE & 7) + 1), n >> SMALL & 1);
+    flash_kind kind = (flash_kind)(n >> KIND & 3);
+    dtype dt = n >> HALF & 1 ? DT_f16 : DT_bf16;
+    int d = 16 * (int)((n >> SIZE & 7) + 1);
+    bool small = n >> SMALL & 1;
+    flash_form f = n >> WIDE & 1 ? flash_wide_of(kind, dt, d) : flash_form_of(kind, dt, d, small);
     f.mask = (flash_mask)(n >> MASK & 3);
     f.drops = n >> DROPS & 1, f.ragged = n >> RAGGED & 1, f.given = n >> GIVEN & 1;
     return f;
@@ -141,11 +145,13 @@ static bool run(const flash_call *c, flash_kind kind, uint64_t *v, int device, t
         return false;
     /* larger blocks read less, but only where there are enough of them for all processors */
     bool small = rows <= 64 || batch * ((rows + 127) / 128) < p->multiprocessors;
+    bool wide = flash_is_wide(kind, c->d) && p->major == 9 && p->minor == 0 && rows > 64;
+    small &= !wide;
     uint32_t n = (uint32_t)kind << KIND | (c->dt == DT_f16 ? 1u : 0) << HALF |
                  (uint32_t)(c->d / 16 - 1) << SIZE | (small && kind != FLASH_columns ? 1u : 0) << SMALL |
                  (uint32_t)c->mask << MASK | (c->drops ? 1u : 0) << DROPS |
                  (c->drops && c->n % 4 ? 1u : 0) << RAGGED |
-                 (c->given && kind == FLASH_rows ? 1u : 0) << GIVEN;
+                 (c->given && kind == FLASH_rows ? 1u : 0) << GIVEN | (wide ? 1u : 0) << WIDE;
     cuda_kept kept = { "flash", write_form, n };
     flash_form f = form_of(n);
     int per = flash_block_rows(&f);

@@ -3,31 +3,18 @@
  * Fragments of mma.m16n8k16: lane l has g = l / 4 and t = l % 4. Of a product's 16 x 8 it holds rows g and g + 8, columns 2t and 2t + 1;
  * two such tiles side by side, rounded, are the first factor of the next product. Tiles in shared memory have rows of d elements and
  * 16 bytes more: eight rows at one column then lie in different banks, whatever d is. */
-#include "target/cuda/flash_text.h"
+#include "target/cuda/flash_emit.h"
 #include <stdio.h>
 
-#define LOG2E "0f3FB8AA3B"
-#define NINF  "0fFF800000"
+bool flash_is_wide(flash_kind kind, int d) /* others have no registers left for it */
+{
+    return d == 64 || (d == 128 && kind == FLASH_forward);
+}
 
-typedef struct text {
-    strbuf *b;
-    flash_form f;
-    const char *half; /* "bf16" */
-    int nd, nt;       /* tiles of 8 columns: of a head, of the scores */
-    int pitch, tile;  /* bytes of a row in shared memory, of a streamed tile */
-    int nb;           /* fragments read so far: each has registers of its own */
-    int loop;         /* number of the loop, for labels */
-    bool exact;       /* scores are scaled before the mask is added: numbers as large as a float may be */
-} text;
-
-/* One instruction. */
-#define P(t, ...)                         \
-    do {                                  \
-        strbuf_addc((t)->b, '\t');        \
-        strbuf_addf((t)->b, __VA_ARGS__); \
-        strbuf_add((t)->b, ";\n");        \
-    } while (0)
-#define LABEL(t, ...) strbuf_addf((t)->b, __VA_ARGS__)
+flash_form flash_wide_of(flash_kind kind, dtype dt, int d)
+{
+    return (flash_form){ kind, dt, d, .warps = 8, .tiles = 1, .cols = 64, .wide = true };
+}
 
 flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small)
 {
@@ -46,13 +33,17 @@ flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small)
 static void write_head(text *t)
 {
     const flash_form *f = &t->f;
-    strbuf_add(t->b, ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry flash(\n");
+    strbuf_addf(t->b, ".version %s\n.target %s\n.address_size 64\n.visible .entry flash(\n",
+                f->wide ? "8.0" : "7.8", f->wide ? "sm_90a" : "sm_80");
     for (int i = 0; i < FLASH_PARAMS; i++)
         strbuf_addf(t->b, "\t.param .u64 arg%d%s\n", i, i + 1 < FLASH_PARAMS ? "," : ")");
     strbuf_addf(t->b, ".reqntid %d, 1, 1\n{\n", 32 * f->warps);
     int rows = 2 * f->tiles, acc = 4 * f->tiles * t->nd, sc = 4 * f->tiles * t->nt, own = f->tiles * f->d / 4,
         probs = f->tiles * f->cols / 4;
-    P(t, ".shared .align 16 .b8 sh[%d]", 4 * t->tile);
+    if (f->wide)
+        flash_wide_head(t);
+    else
+        P(t, ".shared .align 16 .b8 sh[%d]", 4 * t->tile);
     P(t, ".reg .pred p<6>");
     P(t,
       ".reg .b32 tid, lane, warp, g, t2, block, batch, own0, wrow, limit, meets, reach, col, next, end, "
@@ -80,7 +71,7 @@ static void write_head(text *t)
 }
 
 /* reg = the address of row `row` (a register of 32 bits) of a matrix in the block's batch. */
-static void row_address(text *t, const char *reg, int which, const char *row)
+void flash_row_address(text *t, const char *reg, int which, const char *row)
 {
     P(t, "ld.param.u64 q0, [arg%d]", FLASH_q + which);
     P(t, "ld.param.u64 q1, [arg%d]", FLASH_batch + which);
@@ -97,13 +88,13 @@ static void row_address(text *t, const char *reg, int which, const char *row)
 }
 
 /* reg = which of all matrices of q the block has. */
-static void matrix_number(text *t, const char *reg)
+void flash_matrix_number(text *t, const char *reg)
 {
     P(t, "mad.lo.u32 r11, batch, heads, qhead");
     P(t, "cvt.u64.u32 %s, r11", reg);
 }
 
-static void ld_int(text *t, const char *reg, int param)
+void flash_ld_int(text *t, const char *reg, int param)
 {
     P(t, "ld.param.u64 q0, [arg%d]", param);
     P(t, "cvt.u32.u64 %s, q0", reg);
@@ -121,13 +112,14 @@ static void write_place(text *t)
     P(t, "and.b32 t2, lane, 3");
     P(t, "shl.b32 t2, t2, 1"); /* the first of its two columns */
     P(t, "mov.u32 block, %%ctaid.x");
-    ld_int(t, "r0", FLASH_blocks);
+    flash_ld_int(t, "r0", FLASH_blocks);
     P(t, "div.u32 batch, block, r0");
     P(t, "mul.lo.u32 r1, batch, r0");
     P(t, "sub.u32 r1, block, r1");
-    ld_int(t, "heads",
-           FLASH_heads); /* the number of a matrix is that of its element of the batch and of its head */
-    ld_int(t, "group", FLASH_group);
+    flash_ld_int(
+        t, "heads",
+        FLASH_heads); /* the number of a matrix is that of its element of the batch and of its head */
+    flash_ld_int(t, "group", FLASH_group);
     P(t, "div.u32 r2, heads, group");
     P(t, "mov.u32 khead, batch");
     P(t, "div.u32 batch, khead, %s", across ? "r2" : "heads");
@@ -146,10 +138,10 @@ static void write_place(text *t)
     P(t, "mul.lo.u32 own0, r1, %d", flash_block_rows(f));
     P(t, "mul.lo.u32 r1, warp, %d", 16 * f->tiles);
     P(t, "add.s32 wrow, own0, r1");
-    ld_int(t, "limit", across ? FLASH_n : FLASH_m);
-    ld_int(t, "meets", across ? FLASH_m : FLASH_n);
-    ld_int(t, "reach", FLASH_reach);
-    ld_int(t, "r0", FLASH_scale);
+    flash_ld_int(t, "limit", across ? FLASH_n : FLASH_m);
+    flash_ld_int(t, "meets", across ? FLASH_m : FLASH_n);
+    flash_ld_int(t, "reach", FLASH_reach);
+    flash_ld_int(t, "r0", FLASH_scale);
     P(t, "mov.b32 scale, r0");
     if (t->exact)
         P(t, "mov.f32 by, " LOG2E);
@@ -180,7 +172,7 @@ static void load_own(text *t, const char *reg, int which)
     for (int r = 0; r < 2 * t->f.tiles; r++) {
         P(t, "sub.s32 r0, limit, 1");
         P(t, "min.s32 r0, row%d, r0", r);
-        row_address(t, "q4", which, "r0");
+        flash_row_address(t, "q4", which, "r0");
         P(t, "mul.wide.u32 q5, t2, 2");
         P(t, "add.s64 q4, q4, q5");
         for (int k = 0; k < ks; k++)
@@ -191,20 +183,20 @@ static void load_own(text *t, const char *reg, int which)
 }
 
 /* --- streaming ------------------------------------------------------------------------------------ */
-static int
-chunks_of(const text *t) /* threads of a row: a power of two, of which some may have nothing to do */
+int flash_chunks_of(
+    const text *t) /* threads of a row: a power of two, of which some may have nothing to do */
 {
     int n = 2;
     while (n * 8 < t->f.d)
         n *= 2;
     return n;
 }
-static int rows_at_once(const text *t) { return 32 * t->f.warps / chunks_of(t); }
+int flash_rows_at_once(const text *t) { return 32 * t->f.warps / flash_chunks_of(t); }
 
 /* From column `col` on. p4: the thread has nothing to copy. */
 static void stream_start(text *t, int x, int y)
 {
-    int chunks = chunks_of(t), at_once = rows_at_once(t);
+    int chunks = flash_chunks_of(t), at_once = flash_rows_at_once(t);
     static const char *const to[2] = { "xp", "yp" }, *const step[2] = { "xstep", "ystep" },
                              *const all[2] = { "xtile", "ytile" };
     P(t, "and.b32 r1, tid, %d", chunks - 1);
@@ -215,15 +207,21 @@ static void stream_start(text *t, int x, int y)
     P(t, "add.s32 r3, col, r2");
     P(t, "sub.s32 left, meets, r3");
     for (int i = 0; i < 2; i++) {
-        row_address(t, to[i], i ? y : x, "r3");
+        flash_row_address(t, to[i], i ? y : x, "r3");
         P(t, "cvt.u64.u32 q3, r1");
         P(t, "add.s64 %s, %s, q3", to[i], to[i]);
         P(t, "mul.lo.s64 %s, q2, %d", step[i], at_once);
         P(t, "mul.lo.s64 %s, q2, %d", all[i], t->f.cols);
     }
     P(t, "mov.u32 r4, sh");
-    P(t, "mad.lo.u32 into, r2, %d, r1", t->pitch);
-    P(t, "add.u32 into, into, r4");
+    if (t->f.wide) {
+        P(t, "shr.u32 r1, r1, 4");
+        flash_wide_place(t);
+        P(t, "add.u32 into, r4, mine_at");
+    } else {
+        P(t, "mad.lo.u32 into, r2, %d, r1", t->pitch);
+        P(t, "add.u32 into, into, r4");
+    }
     /* rows of ldmatrix: as they lie, matrices follow each other along a row, then down; turned, down first */
     P(t, "and.b32 r1, lane, 7");
     P(t, "shr.u32 r2, lane, 4");
@@ -235,6 +233,8 @@ static void stream_start(text *t, int x, int y)
     P(t, "mad.lo.u32 tl, r3, 8, r1");
     P(t, "mul.lo.u32 tl, tl, %d", t->pitch);
     P(t, "mad.lo.u32 tl, r2, 16, tl");
+    if (t->f.wide)
+        P(t, "mov.b32 nl, 0"); /* rooms are read as a whole */
     P(t, "add.u32 nl, nl, r4");
     P(t, "add.u32 tl, tl, r4");
     static const char *const two[] = { "into", "nl", "tl" };
@@ -248,15 +248,16 @@ static void turn(text *t, const char *reg) { P(t, "sub.u32 %s, %s_sum, %s", reg,
 /* Both tiles of the next columns; rows that are not there become zeros. */
 static void copy_tiles(text *t)
 {
-    int at_once = rows_at_once(t);
-    const char *who = chunks_of(t) * 8 == t->f.d && at_once <= t->f.cols ? "" : "@!p4 ";
+    int at_once = flash_rows_at_once(t);
+    const char *who = flash_chunks_of(t) * 8 == t->f.d && at_once <= t->f.cols ? "" : "@!p4 ";
+    int pitch = t->f.wide ? flash_wide_row() : t->pitch;
     P(t, "mov.b64 xa, xp");
     P(t, "mov.b64 ya, yp");
     for (int r = 0; r < t->f.cols; r += at_once) {
         P(t, "setp.gt.s32 p0, left, %d", r);
         P(t, "selp.b32 size, 16, 0, p0");
-        P(t, "%scp.async.cg.shared.global [into+%d], [xa], 16, size", who, r * t->pitch);
-        P(t, "%scp.async.cg.shared.global [into+%d], [ya], 16, size", who, t->tile + r * t->pitch);
+        P(t, "%scp.async.cg.shared.global [into+%d], [xa], 16, size", who, r * pitch);
+        P(t, "%scp.async.cg.shared.global [into+%d], [ya], 16, size", who, t->tile + r * pitch);
         if (r + at_once < t->f.cols) {
             P(t, "add.s64 xa, xa, xstep");
             P(t, "add.s64 ya, ya, ystep");
@@ -269,7 +270,7 @@ static void copy_tiles(text *t)
 }
 
 /* Columns [col, end) that the block meets; tiles begin at multiples of their size. */
-static void find_columns(text *t)
+void flash_find_columns(text *t)
 {
     if (t->f.kind == FLASH_columns) {
         P(t, "sub.s32 col, own0, reach");
@@ -292,13 +293,16 @@ static void find_columns(text *t)
 static void loop_begin(text *t, int x, int y)
 {
     int l = ++t->loop;
-    find_columns(t);
+    const char *first = t->f.wide ? "wgrow" : "wrow"; /* of those that go together */
+    flash_find_columns(t);
     stream_start(t, x, y);
     P(t, "setp.ge.s32 p1, col, end");
     P(t, "@p1 bra END%d", l);
     copy_tiles(t);
     LABEL(t, "LOOP%d:\n", l);
     P(t, "cp.async.wait_group 0");
+    if (t->f.wide)
+        P(t, "fence.proxy.async.shared::cta");
     P(t, "bar.sync 0");
     P(t, "add.s32 next, col, %d", t->f.cols);
     P(t, "setp.ge.s32 p1, next, end");
@@ -307,14 +311,14 @@ static void loop_begin(text *t, int x, int y)
     copy_tiles(t);
     LABEL(t, "LAST%d:\n", l);
     if (t->f.kind == FLASH_columns) {
-        P(t, "sub.s32 r0, wrow, reach"); /* the first column of the warp's first row, less 1 */
+        P(t, "sub.s32 r0, %s, reach", first); /* the first column of the warp's first row, less 1 */
         P(t, "setp.le.s32 p2, next, r0");
     } else {
-        P(t, "add.s32 r0, wrow, %d", 16 * t->f.tiles - 1);
+        P(t, "add.s32 r0, %s, %d", first, t->f.wide ? 63 : 16 * t->f.tiles - 1);
         P(t, "add.s32 r0, r0, reach"); /* behind the last column of its last row */
         P(t, "setp.ge.s32 p2, col, r0");
     }
-    P(t, "setp.ge.or.s32 p2, wrow, limit, p2");
+    P(t, "setp.ge.or.s32 p2, %s, limit, p2", first);
     P(t, "@p2 bra NEXT%d", l);
 }
 static void loop_end(text *t)
@@ -353,6 +357,10 @@ static int ldmatrix(text *t, const char *how, const char *at, int offset)
 static void scores(text *t, const char *acc, const char *own, bool second)
 {
     int ks = t->f.d / 16;
+    if (t->f.wide) {
+        flash_wide_scores(t, acc, own, "nl", second * t->tile);
+        return;
+    }
     for (int k = 0; k < ks; k++)
         for (int j = 0; j < t->nt; j += 2) {
             int b = ldmatrix(t, "", "nl", second * t->tile + j * 8 * t->pitch + k * 32);
@@ -362,10 +370,21 @@ static void scores(text *t, const char *acc, const char *own, bool second)
         }
 }
 
+/* Products are there. */
+static void settle(text *t)
+{
+    if (t->f.wide)
+        flash_wide_wait(t);
+}
+
 /* acc += probabilities (rounded, in pa or pb) times the streamed tile. */
 static void weigh(text *t, const char *acc, const char *probs, bool second)
 {
     int ks = t->f.cols / 16;
+    if (t->f.wide) {
+        flash_wide_weigh(t, acc, probs, "nl", second * t->tile);
+        return;
+    }
     for (int k = 0; k < ks; k++)
         for (int j = 0; j < t->nd; j += 2) {
             int b = ldmatrix(t, ".trans", "tl", second * t->tile + k * 16 * t->pitch + j * 16);
@@ -376,7 +395,7 @@ static void weigh(text *t, const char *acc, const char *probs, bool second)
 }
 
 /* Scores as the first factor of the next product. */
-static void pack(text *t, const char *to, const char *from)
+void flash_pack(text *t, const char *to, const char *from)
 {
     int ks = t->f.cols / 16;
     for (int i = 0; i < t->f.tiles; i++)
@@ -388,12 +407,8 @@ static void pack(text *t, const char *to, const char *from)
             }
 }
 
-/* Element e of the lane in row r of the scores, of 2 * nt. */
-static int score(const text *t, int r, int e) { return (r / 2 * t->nt + e / 2) * 4 + r % 2 * 2 + e % 2; }
-static int column(int e) { return e / 2 * 8 + e % 2; } /* from the lane's first */
-
 /* -inf for scores that do not count, in tiles where there are any. */
-static void mask(text *t)
+void flash_bounds(text *t)
 {
     bool across = t->f.kind == FLASH_columns;
     int rows = 2 * t->f.tiles;
@@ -437,7 +452,7 @@ static void over_lanes(text *t, const char *op, const char *reg, int r) /* the f
 static void store(text *t, const char *acc, int which, const char *by)
 {
     for (int r = 0; r < 2 * t->f.tiles; r++) {
-        row_address(t, "q4", which, "row0");
+        flash_row_address(t, "q4", which, "row0");
         P(t, "cvt.s64.s32 q3, t2");
         P(t, "mad.lo.s64 q4, q3, 2, q4");
         P(t, "mad.lo.s64 q4, q2, %d, q4", 8 * r);
@@ -459,7 +474,7 @@ static void number_address(text *t, int r, int param, int size, const char *inde
 {
     P(t, "ld.param.u64 q0, [arg%d]", param);
     P(t, "ld.param.u64 q1, [arg%d]", FLASH_m);
-    matrix_number(t, "q2");
+    flash_matrix_number(t, "q2");
     P(t, "cvt.s64.s32 q3, %s", index);
     P(t, "mad.lo.s64 q2, q2, q1, q3");
     P(t, "mad.lo.s64 at%d, q2, %d, q0", r, size);
@@ -469,258 +484,6 @@ static void clear(text *t, const char *reg, int n)
 {
     for (int i = 0; i < n; i++)
         P(t, "mov.f32 %s%d, z", reg, i);
-}
-
-/* --- masks ---------------------------------------------------------------------------------------- */
-/* mrow<r> = the mask at the lane's first column of row r, mstep = bytes from one column to the next. Rows beyond the last are the last. */
-static void bias_start(text *t)
-{
-    bool across = t->f.kind == FLASH_columns;
-    if (!t->f.mask)
-        return;
-    P(t, "ld.param.u64 q0, [arg%d]", FLASH_bias);
-    for (int i = 0; i < 2; i++) {
-        P(t, "ld.param.u64 q1, [arg%d]", i ? FLASH_bias_head : FLASH_bias_batch);
-        P(t, "cvt.s64.s32 q2, %s", i ? "qhead" : "batch");
-        P(t, "mad.lo.s64 q0, q2, q1, q0");
-    }
-    P(t, "ld.param.u64 q1, [arg%d]", across ? FLASH_bias_col : FLASH_bias_row);
-    P(t, "ld.param.u64 mstep, [arg%d]", across ? FLASH_bias_row : FLASH_bias_col);
-    P(t, "cvt.s64.s32 q2, t2");
-    P(t, "mad.lo.s64 q0, q2, mstep, q0");
-    P(t, "sub.s32 r0, limit, 1");
-    for (int r = 0; r < 2 * t->f.tiles; r++) {
-        P(t, "min.s32 r1, row%d, r0", r);
-        P(t, "cvt.s64.s32 q2, r1");
-        P(t, "mad.lo.s64 mrow%d, q2, q1, q0", r);
-    }
-}
-
-/* f0 = the mask's number in m<e>. */
-static void widen_mask(text *t, int e)
-{
-    if (t->f.dt == DT_bf16) {
-        P(t, "shl.b32 r2, m%d, 16", e);
-        P(t, "mov.b32 f0, r2");
-    } else {
-        P(t, "cvt.u16.u32 mh, m%d", e);
-        P(t, "cvt.f32.f16 f0, mh");
-    }
-}
-
-static void bias_tile(text *t)
-{
-    if (!t->f.mask)
-        return;
-    P(t, "sub.s32 r1, meets, col");
-    P(t, "sub.s32 r1, r1, t2");
-    P(t, "cvt.s64.s32 q1, col");
-    for (int r = 0; r < 2 * t->f.tiles; r++) {
-        P(t, "mad.lo.s64 ma, q1, mstep, mrow%d", r);
-        for (int e = 0; e < 2 * t->nt; e++) {
-            P(t, "setp.gt.s32 p3, r1, %d", column(e));
-            P(t, "mad.lo.s64 q0, mstep, %d, ma", column(e));
-            P(t, "mov.b32 m%d, 0", e);
-            P(t, "@p3 ld.global.nc.u%d m%d, [q0]", t->f.mask == FLASH_bool ? 8 : 16, e);
-        }
-        for (int e = 0; e < 2 * t->nt; e++) {
-            int s = score(t, r, e);
-            if (t->f.mask == FLASH_bool) {
-                P(t, "setp.ne.s32 p3, m%d, 0", e);
-                P(t, "selp.f32 s%d, s%d, ninf, p3", s, s);
-            } else {
-                widen_mask(t, e);
-                P(t, "fma.rn.f32 s%d, s%d, scale, f0", s, s);
-            }
-        }
-    }
-}
-
-/* --- dropout -------------------------------------------------------------------------------------- */
-static void drop_start(text *t) /* the keys of all rounds, which are those of the block */
-{
-    if (!t->f.drops)
-        return;
-    P(t, "ld.param.u64 q0, [arg%d]", FLASH_seed);
-    P(t, "ld.global.nc.u64 q1, [q0]");
-    P(t, "ld.global.nc.u64 first, [q0+8]");
-    P(t, "cvt.u32.u64 ka0, q1");
-    P(t, "shr.u64 q1, q1, 32");
-    P(t, "cvt.u32.u64 kb0, q1");
-    for (int i = 1; i < 10; i++) {
-        P(t, "add.s32 ka%d, ka%d, 0x9E3779B9", i, i - 1);
-        P(t, "add.s32 kb%d, kb%d, 0xBB67AE85", i, i - 1);
-    }
-    ld_int(t, "r0", FLASH_keep);
-    P(t, "mov.b32 keep, r0");
-    ld_int(t, "r0", FLASH_more);
-    P(t, "mov.b32 more, r0");
-    /* of the lanes that share blocks, which one it is: two neighbours, or of columns four rows */
-    if (t->f.kind == FLASH_columns)
-        P(t, "and.b32 mine, g, 3");
-    else
-        P(t, "and.b32 mine, lane, 1");
-    P(t, "and.b32 r0, mine, 1");
-    P(t, "setp.ne.s32 odd, r0, 0");
-    P(t, "setp.eq.s32 even, r0, 0");
-    P(t, "and.b32 r0, mine, 2");
-    P(t, "setp.ne.s32 high, r0, 0");
-    P(t, "setp.eq.s32 low, r0, 0");
-}
-
-/* line<r> = the number of row r's element at the lane's first column, among those of all probabilities; lines = from one column to the
- * next. */
-static void drop_lines(text *t)
-{
-    bool across = t->f.kind == FLASH_columns;
-    if (!t->f.drops)
-        return;
-    P(t, "ld.param.u64 q0, [arg%d]", FLASH_m);
-    P(t, "ld.param.u64 q1, [arg%d]", FLASH_n);
-    if (across)
-        P(t, "mov.b64 lines, q1");
-    else
-        P(t, "mov.b64 lines, 1");
-    for (int r = 0; r < 2 * t->f.tiles; r++) {
-        char row[16];
-        snprintf(row, sizeof row, "row%d", r);
-        matrix_number(t, "q2");
-        P(t, "cvt.s64.s32 q3, %s", across ? "t2" : row);
-        P(t, "mad.lo.s64 q2, q2, q0, q3");
-        P(t, "cvt.s64.s32 q3, %s", across ? row : "t2");
-        P(t, "mad.lo.s64 line%d, q2, q1, q3", r);
-    }
-}
-
-/* v0 to v3 = the block that element idx is in: Philox 4x32, ten rounds. */
-static void draw_block(text *t)
-{
-    P(t, "shr.u64 blk, idx, 2");
-    P(t, "add.s64 blk, blk, first");
-    P(t, "cvt.u32.u64 v0, blk");
-    P(t, "shr.u64 blk, blk, 32");
-    P(t, "cvt.u32.u64 v1, blk");
-    P(t, "mov.b32 v2, 0");
-    P(t, "mov.b32 v3, 0");
-    for (int i = 0; i < 10; i++) {
-        P(t, "mul.hi.u32 u0, v0, 0xD2511F53");
-        P(t, "mul.lo.u32 u1, v0, 0xD2511F53");
-        P(t, "mul.hi.u32 u2, v2, 0xCD9E8D57");
-        P(t, "mul.lo.u32 u3, v2, 0xCD9E8D57");
-        P(t, "xor.b32 v0, u2, v1");
-        P(t, "xor.b32 v0, v0, ka%d", i);
-        P(t, "xor.b32 v2, u0, v3");
-        P(t, "xor.b32 v2, v2, kb%d", i);
-        P(t, "mov.b32 v1, u3");
-        P(t, "mov.b32 v3, u1");
-    }
-}
-
-/* to = the word of v that the last two bits of a register say, by predicates of those. */
-static void pick(text *t, const char *to, const char *from, const char *low, const char *high)
-{
-    P(t, "selp.b32 u0, %s1, %s0, %s", from, from, low);
-    P(t, "selp.b32 u1, %s3, %s2, %s", from, from, low);
-    P(t, "selp.b32 %s, u1, u0, %s", to, high);
-}
-
-/* Does the element whose word is in a register stay? Bit e of kept<r>. */
-static void note(text *t, const char *word, int r, int e)
-{
-    P(t, "shr.u32 r0, %s, 8", word);
-    P(t, "cvt.rn.f32.u32 f0, r0");
-    P(t, "mul.rn.f32 f0, f0, 0f33800000");
-    P(t, "setp.lt.f32 p3, f0, keep");
-    P(t, "selp.b32 r0, %d, 0, p3", 1 << e);
-    P(t, "or.b32 kept%d, kept%d, r0", r, r);
-}
-
-/* q4 = the number of row r's element at the tile's first column. */
-static void draw_ragged(text *t, int r)
-{
-    for (int e = 0; e < 2 * t->nt; e++) {
-        P(t, "mad.lo.s64 idx, lines, %d, q4", column(e));
-        draw_block(t);
-        P(t, "cvt.u32.u64 r0, idx");
-        P(t, "and.b32 r1, r0, 1");
-        P(t, "setp.ne.s32 p3, r1, 0");
-        P(t, "and.b32 r1, r0, 2");
-        P(t, "setp.ne.s32 p5, r1, 0");
-        pick(t, "w0", "v", "p3", "p5");
-        note(t, "w0", r, e);
-    }
-}
-
-/* Two neighbouring lanes have the halves of a block in each of two tiles: each makes one block. */
-static void draw_pairs(text *t, int r)
-{
-    P(t, "mul.lo.u32 r1, mine, 8");
-    P(t, "cvt.u64.u32 q5, r1");
-    P(t, "add.s64 q4, q4, q5");
-    for (int e = 0; e < 2 * t->nt; e += 4) {
-        P(t, "add.s64 idx, q4, %d", column(e));
-        draw_block(t);
-        for (int i = 0; i < 2; i++) {
-            P(t, "selp.b32 u%d, v%d, v%d, odd", i, i, i + 2); /* what the other one has of mine */
-            P(t, "selp.b32 w%d, v%d, v%d, odd", i, i + 2, i); /* what I have of mine */
-            P(t, "shfl.sync.bfly.b32 u%d, u%d, 1, 31, 0xffffffff", i, i);
-        }
-        for (int i = 0; i < 2; i++) {
-            P(t, "selp.b32 w2, u%d, w%d, odd", i, i);
-            P(t, "selp.b32 w3, w%d, u%d, odd", i, i);
-            note(t, "w2", r, e + i);
-            note(t, "w3", r, e + 2 + i);
-        }
-    }
-}
-
-/* Four lanes, whose rows are neighbours, have one word each of a block in each of four columns: each makes one block. */
-static void draw_fours(text *t, int r)
-{
-    P(t, "and.b32 r1, mine, 2");
-    P(t, "mul.lo.u32 r1, r1, 4");
-    P(t, "and.b32 r2, mine, 1");
-    P(t, "add.s32 r1, r1, r2");
-    P(t, "cvt.u64.u32 q5, r1");
-    P(t, "mad.lo.s64 q4, lines, q5, q4");
-    for (int e = 0; e < 2 * t->nt; e += 4) {
-        P(t, "mad.lo.s64 idx, lines, %d, q4", column(e));
-        draw_block(t);
-        pick(t, "w0", "v", "odd", "high");
-        for (int d = 1; d < 4; d++) { /* the word of the lane whose number is mine xor d */
-            pick(t, "u2", "v", d & 1 ? "even" : "odd", d & 2 ? "low" : "high");
-            P(t, "shfl.sync.bfly.b32 w%d, u2, %d, 31, 0xffffffff", d, 4 * d);
-        }
-        for (int i = 0; i < 4; i++) { /* w<d> is of column mine xor d */
-            pick(t, "u2", "w", i & 1 ? "even" : "odd", i & 2 ? "low" : "high");
-            note(t, "u2", r, e + i);
-        }
-    }
-}
-
-/* kept<r> = which of the tile's elements in row r stay, a bit each. */
-static void draw_tile(text *t)
-{
-    if (!t->f.drops)
-        return;
-    for (int r = 0; r < 2 * t->f.tiles; r++) {
-        P(t, "mov.b32 kept%d, 0", r);
-        P(t, "cvt.s64.s32 q4, col");
-        P(t, "mad.lo.s64 q4, q4, lines, line%d", r);
-        (t->f.ragged ? draw_ragged : t->f.kind == FLASH_columns ? draw_fours : draw_pairs)(t, r);
-    }
-}
-
-/* reg = 0 where element e of row r is dropped; else times `more` where that is asked for. */
-static void drop(text *t, const char *reg, int s, int r, int e, bool more)
-{
-    if (!t->f.drops)
-        return;
-    P(t, "and.b32 r0, kept%d, %d", r, 1 << e);
-    P(t, "setp.ne.s32 p3, r0, 0");
-    if (more)
-        P(t, "mul.rn.f32 %s%d, %s%d, more", reg, s, reg, s);
-    P(t, "selp.f32 %s%d, %s%d, z, p3", reg, s, reg, s);
 }
 
 /* --- forward -------------------------------------------------------------------------------------- */
@@ -770,6 +533,19 @@ static void softmax_tile(text *t)
     }
 }
 
+/* Of scores: rounded, as the factor of the next product. */
+void flash_probabilities(text *t)
+{
+    flash_bias_tile(t);
+    flash_bounds(t);
+    softmax_tile(t);
+    flash_draw_tile(t);
+    for (int r = 0; r < 2 * t->f.tiles; r++)
+        for (int e = 0; e < 2 * t->nt; e++)
+            flash_drop(t, "s", score(t, r, e), r, e, false);
+    flash_pack(t, "pa", "s");
+}
+
 static void write_forward(text *t)
 {
     int rows = 2 * t->f.tiles;
@@ -778,21 +554,18 @@ static void write_forward(text *t)
     clear(t, "sum", rows);
     for (int r = 0; r < rows; r++)
         P(t, "mov.f32 top%d, ninf", r);
-    bias_start(t);
-    drop_start(t);
-    drop_lines(t);
-    loop_begin(t, FLASH_k, FLASH_v);
-    scores(t, "s", "a", false);
-    bias_tile(t);
-    mask(t);
-    softmax_tile(t);
-    draw_tile(t);
-    for (int r = 0; r < rows; r++)
-        for (int e = 0; e < 2 * t->nt; e++)
-            drop(t, "s", score(t, r, e), r, e, false);
-    pack(t, "pa", "s");
-    weigh(t, "x", "pa", true);
-    loop_end(t);
+    flash_bias_start(t);
+    flash_drop_start(t);
+    flash_drop_lines(t);
+    if (t->f.wide)
+        flash_wide_forward(t);
+    else {
+        loop_begin(t, FLASH_k, FLASH_v);
+        scores(t, "s", "a", false);
+        flash_probabilities(t);
+        weigh(t, "x", "pa", true);
+        loop_end(t);
+    }
     for (int r = 0; r < rows; r++) {
         over_lanes(t, "add.rn.f32", "sum", r);
         P(t, "rcp.rn.f32 sum%d, sum%d", r, r);
@@ -883,7 +656,7 @@ static void delta_of(text *t)
     for (int r = 0; r < 2 * t->f.tiles; r++) {
         P(t, "sub.s32 r0, limit, 1");
         P(t, "min.s32 r0, row%d, r0", r);
-        row_address(t, "q4", FLASH_y, "r0");
+        flash_row_address(t, "q4", FLASH_y, "r0");
         P(t, "mul.wide.u32 q5, t2, 2");
         P(t, "add.s64 q4, q4, q5");
         for (int k = 0; k < ks; k++)
@@ -909,9 +682,9 @@ static void write_rows(text *t)
     load_rows(t);
     clear(t, "sum", rows);
     clear(t, "x", 4 * t->f.tiles * t->nd);
-    bias_start(t);
-    drop_start(t);
-    drop_lines(t);
+    flash_bias_start(t);
+    flash_drop_start(t);
+    flash_drop_lines(t);
     if (t->f.given) {
         delta_of(t);
         for (int r = 0; r < rows; r++)
@@ -923,14 +696,15 @@ static void write_rows(text *t)
         loop_begin(t, FLASH_k, FLASH_v);
         scores(t, "s", "a", false);
         scores(t, "e", "c", true);
-        bias_tile(t);
-        mask(t);
-        draw_tile(t);
+        settle(t);
+        flash_bias_tile(t);
+        flash_bounds(t);
+        flash_draw_tile(t);
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < 2 * t->nt; i++) {
                 int s = score(t, r, i);
                 probability(t, s, "base", r, "top", r);
-                drop(t, "e", s, r, i, true);
+                flash_drop(t, "e", s, r, i, true);
                 if (!pass) {
                     P(t, "fma.rn.f32 sum%d, s%d, e%d, sum%d", r, s, s, r);
                     continue;
@@ -940,8 +714,9 @@ static void write_rows(text *t)
                 P(t, "mul.rn.f32 e%d, e%d, scale", s, s);
             }
         if (pass) {
-            pack(t, "pa", "e");
+            flash_pack(t, "pa", "e");
             weigh(t, "x", "pa", false);
+            settle(t);
         }
         loop_end(t);
         for (int r = 0; r < rows && !pass; r++)
@@ -965,7 +740,7 @@ static void write_columns(text *t)
     load_own(t, "c", FLASH_v);
     clear(t, "x", 4 * t->f.tiles * t->nd);
     clear(t, "y", 4 * t->f.tiles * t->nd);
-    drop_start(t);
+    flash_drop_start(t);
     LABEL(t, "HEAD:\n"); /* of q, one after the other */
     P(t, "mov.b32 r0, 0");
     number_address(t, 0, FLASH_stats, 8, "r0");
@@ -974,14 +749,15 @@ static void write_columns(text *t)
         number_address(t, 0, FLASH_top, 4, "r0");
         number_address(t, 1, FLASH_part, 4, "r0");
     }
-    bias_start(t);
-    drop_lines(t);
+    flash_bias_start(t);
+    flash_drop_lines(t);
     loop_begin(t, FLASH_q, FLASH_g);
     scores(t, "s", "a", false);
     scores(t, "e", "c", true);
-    bias_tile(t);
-    mask(t);
-    draw_tile(t);
+    settle(t);
+    flash_bias_tile(t);
+    flash_bounds(t);
+    flash_draw_tile(t);
     P(t, "add.s32 r1, col, t2");
     P(t, "sub.s32 r2, meets, 1");
     for (int i = 0; i < 2 * t->nt; i++) {
@@ -1000,17 +776,18 @@ static void write_columns(text *t)
         for (int r = 0; r < rows; r++) {
             int s = score(t, r, i);
             probability(t, s, "f", 4, "f", 6);
-            drop(t, "e", s, r, i, true);
+            flash_drop(t, "e", s, r, i, true);
             P(t, "sub.rn.f32 e%d, e%d, f5", s, s);
             P(t, "mul.rn.f32 e%d, e%d, s%d", s, s, s);
             P(t, "mul.rn.f32 e%d, e%d, scale", s, s);
-            drop(t, "s", s, r, i, true);
+            flash_drop(t, "s", s, r, i, true);
         }
     }
-    pack(t, "pa", "s");
+    flash_pack(t, "pa", "s");
     weigh(t, "y", "pa", true);
-    pack(t, "pb", "e");
+    flash_pack(t, "pb", "e");
     weigh(t, "x", "pb", false);
+    settle(t);
     loop_end(t);
     P(t, "sub.s32 group, group, 1");
     P(t, "setp.le.s32 p1, group, 0");
@@ -1032,8 +809,8 @@ void flash_text(strbuf *out, const flash_form *f)
                .half = f->dt == DT_f16 ? "f16" : "bf16",
                .nd = f->d / 8,
                .nt = f->cols / 8,
-               .pitch = f->d * 2 + 16,
-               .tile = f->cols * (f->d * 2 + 16) };
+               .pitch = f->d * 2 + 16 * !f->wide };
+    t.tile = f->cols * t.pitch;
     write_head(&t);
     write_place(&t);
     body[f->kind](&t);

@@ -34,6 +34,7 @@ typedef struct flash_form {
     bool drops;  /* dropout */
     bool ragged; /* rows of the scores do not begin at multiples of four numbers */
     bool given;  /* rows: o is there */
+    bool wide;   /* products of a warpgroup (wgmma), on compute capability 9.0 alone */
 } flash_form;
 
 /* Parameters, each of 8 bytes. x: o, or the gradient of q or k; y: the gradient of v; of rows, o. Strides are in bytes: between elements
@@ -72,6 +73,8 @@ enum { FLASH_ALL = 1 << 30 };
 
 /* small: blocks of 64 rows, as larger ones would be too few; else 64 or 128. */
 flash_form flash_form_of(flash_kind kind, dtype dt, int d, bool small);
+bool flash_is_wide(flash_kind kind, int d); /* is there such a form? */
+flash_form flash_wide_of(flash_kind kind, dtype dt, int d);
 static inline int flash_block_rows(const flash_form *f) { return 16 * f->tiles * f->warps; }
 /* A module with one entry, "flash". */
 void flash_text(strbuf *out, const flash_form *f);
