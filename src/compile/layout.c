@@ -142,12 +142,17 @@ static bool turn_images(turning *t, ir_node *n)
     return true;
 }
 
-/* An image that an element-wise operator reads beside one of the layout wanted: the result would lie as the first of them does, and
+/* An image that an operator of elements or windows reads beside one of the layout wanted: the result would lie as the first of them does, and
  * its rows would be read across the other's. */
 static bool turn_companions(turning *t, ir_node *n)
 {
-    const tp_tensor *r = ir_type(n);
-    if (!r || r->ndim != 4 || !lower_of((op_id)n->op))
+    const tp_tensor *r = NULL; /* the first image that lies as wanted */
+    if (!lower_of((op_id)n->op) && !layout_waits((op_id)n->op))
+        return true;
+    for (int i = 0; i < n->narg && !r; i++)
+        if (n->arg[i].kind == VAL_node && is_new(t, n->arg[i].node))
+            r = ir_type(n->arg[i].node);
+    if (!r || r->ndim != 4)
         return true;
     for (int i = 0; i < n->narg; i++) {
         ir_node *a = n->arg[i].kind == VAL_node ? n->arg[i].node : NULL;

@@ -349,6 +349,14 @@ void ir_erase(ir_node *n)
     unlink_node(n);
 }
 
+void ir_set_strides(ir_node *n, const symint *stride)
+{
+    tp_tensor *t = tensor_fake_of(n->val.t);
+    memcpy(t->stride, stride, sizeof *stride * (size_t)t->ndim);
+    vec_push(&n->graph->keep, t);
+    n->val.t = t;
+}
+
 void ir_renumber(ir_graph *g)
 {
     int i = 0;

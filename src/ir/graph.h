@@ -164,6 +164,8 @@ bool ir_infer(ir_graph *g, op_id op, op_variant v, const tp_val *arg, tp_val *va
 /* Checks, completes the arguments with their defaults, infers and appends. NULL with err. Results of a call
  * with several are taken with ir_build_item. */
 ir_node *ir_build(ir_graph *g, op_id op, op_variant v, const tp_val *arg, int narg, tp_err *err);
+/* n, a tensor, lies in memory with these strides from now on. For stages that decide where values lie; users are not asked. */
+void ir_set_strides(ir_node *n, const symint *stride);
 ir_node *ir_build_item(ir_graph *g, ir_node *of, int index, tp_err *err);
 /* Does v suit parameter p? "add(): argument 'other' (position 2) must be Tensor, not str". Values may be in
  * node form or not. */

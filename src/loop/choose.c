@@ -87,6 +87,65 @@ static bool less_to_repeat(planner *pl, ir_node *n)
            feeds_columns(n, &looks, &rows) && looks > 0 && decide(pl->c, DECIDE_fuse, n);
 }
 
+/* Computed on the way to x, does it cost much? */
+static bool costs_much(planner *pl, ir_node *x, int depth)
+{
+    bool much = false;
+    x = beyond_views(x);
+    if (x->kind != IR_call || pl->in[x->id].materialized || !is_inline(pl, x) || depth > 4)
+        return false;
+    much = is_costly(x) || lower_row(x)->divides;
+    for (int i = 0; i < x->narg && !much; i++)
+        much = x->arg[i].kind == VAL_node && costs_much(pl, x->arg[i].node, depth + 1);
+    return much;
+}
+
+/* Few values that cost much, spread over many elements (the square roots of a normalisation of channels): computed once, not for each. */
+static bool costs_once(planner *pl, ir_node *n)
+{
+    enum { LARGE = 1 << 20, FEW = 64 };
+    const tp_tensor *t = ir_type(n);
+    if (!pl->c->caps->repeats || !t || sym_is_expr(t->numel) || !lower_of((op_id)n->op) || t->numel < 2)
+        return false;
+    for (const ir_use *u = n->uses; u; u = u->next) {
+        const ir_node *x = u->user;
+        while (x->kind == IR_call && row_of(x)->flags & OPF_VIEW && x->nuse == 1 && ir_type(x) &&
+               sym_known(SYM_eq, ir_type(x)->numel, t->numel))
+            x = x->uses->user;
+        const tp_tensor *wide = x->kind == IR_call && lower_of((op_id)x->op) ? ir_type(x) : NULL;
+        if (wide && !sym_is_expr(wide->numel) && wide->numel >= LARGE && wide->numel / FEW >= t->numel)
+            return costs_much(pl, n, 0) && decide(pl->c, DECIDE_fuse, n);
+    }
+    return false;
+}
+
+/* Inside a kernel values of narrow floats are floats: so they stay where one is stored for the kernels that would compute it. False: others
+ * read it. */
+static bool stay_floats(planner *pl, ir_node *n)
+{
+    if (!is_half(ir_type(n)))
+        return true;
+    for (const ir_use *u = n->uses; u; u = u->next)
+        if (u->user->kind != IR_call || !lower_of((op_id)u->user->op))
+            return false;
+    tp_tensor *t = tensor_fake_of(ir_type(n));
+    t->dt = DT_f32;
+    vec_push(&pl->g->keep, t);
+    n->val.t = t;
+    return true;
+}
+
+/* A border around what lies in memory: whoever reads it reads no more there than in a copy with the border. What it is put around is
+ * computed once. */
+static bool is_border(planner *pl, ir_node *n)
+{
+    if (!pl->c->caps->repeats || !lower_row(n)->borders || !is_inline(pl, n) || n->arg[0].kind != VAL_node ||
+        !decide(pl->c, DECIDE_fuse, n))
+        return false;
+    mark_materialized(pl, beyond_views(n->arg[0].node));
+    return true;
+}
+
 void operand_in_memory(void *arg, ir_node *n) { mark_materialized(arg, beyond_views(n)); }
 
 typedef struct leaf_count {
@@ -226,7 +285,10 @@ void choose_materialized(planner *pl)
                 mark_materialized(pl, beyond_views(n));
             } else
                 ir_each_operand(n, operand_in_memory, pl);
-        } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(pl, n) && !less_to_repeat(pl, n))
+        } else if (n->kind == IR_call && n->nuse > 1 && !cheap_to_repeat(pl, n) && !less_to_repeat(pl, n) &&
+                   !is_border(pl, n))
+            f->materialized = true;
+        else if (n->kind == IR_call && costs_once(pl, n) && stay_floats(pl, n))
             f->materialized = true;
         else if (l->scalar && !decide(pl->c, DECIDE_fuse, n))
             f->materialized = true; /* a loop of its own for what could be computed where it is used */

@@ -486,6 +486,43 @@ static bool absorb_newest(planner *pl, const group_list *deps)
     return false;
 }
 
+/* Does x, on the way to a sum, read from memory what g reads, and as many elements as the sum has? */
+static bool reads_the_same(planner *pl, ir_node *x, const group *g, symint numel, int depth)
+{
+    x = beyond_views(x);
+    const tp_tensor *t = ir_type(x);
+    if (!t || depth > 6)
+        return false;
+    if (pl->in[x->id].materialized || x->kind != IR_call) {
+        for (int i = 0; i < MIN(g->nload, MAX_BUFS); i++)
+            if (beyond_views(g->load[i]) == x)
+                return sym_known(SYM_eq, t->numel, numel);
+        return false;
+    }
+    for (int i = 0; i < x->narg; i++)
+        if (x->arg[i].kind == VAL_node && reads_the_same(pl, x->arg[i].node, g, numel, depth + 1))
+            return true;
+    return false;
+}
+
+/* A sum beside another of the same elements, of which neither needs the other: they are read once. */
+static bool join_beside(planner *pl, ir_node *n, const group_list *deps)
+{
+    enum { NEWEST = 8 };
+    const info *f = &pl->in[n->id];
+    ir_node *x = n->arg[0].kind == VAL_node ? n->arg[0].node : NULL;
+    if (!f->red || f->scan || !x || !ir_type(x) || !pl->c->caps->column_threads || is_place(f->rkind))
+        return false;
+    for (size_t i = pl->groups.n, k = 0; i-- && k < NEWEST; k++) {
+        group *g = pl->groups.at[i];
+        if (!g->library_call && !g->deep && !g->scan && !g->part && g->red == f->mask && !list_has(deps, g) &&
+            same_sizes(g->nd, g->size, ir_type(x)->ndim, ir_type(x)->size) &&
+            reads_the_same(pl, x, g, ir_type(x)->numel, 0) && join(pl, g, n, deps))
+            return true;
+    }
+    return false;
+}
+
 void form_groups(planner *pl)
 {
     group_list deps = { 0 };
@@ -512,6 +549,7 @@ void form_groups(planner *pl)
              i++) /* newest first: the likely producer */
             if (!deps.at[i]->deep)
                 in = join(pl, deps.at[i], n, &deps);
+        in = in || (!parts && join_beside(pl, n, &deps));
         if (!in && !(f->scatter ? start_scatter(pl, n, &deps) : start_group(pl, n, &deps))) {
             pl->groups.n--; /* the empty group */
             f->red = f->scan = f->scatter = false;

@@ -52,13 +52,15 @@ typedef struct lowering {
     bool (*apart)(const ir_node *n); /* a kernel of its own: nothing joins it, and it joins nothing */
     bool (*constant)(const ir_node *n, tp_val *v); /* all elements are this number */
     const lower_parts *parts;
-    bool cheap;  /* computed again at every use rather than stored */
-    bool copies; /* the value of its first operand, perhaps in another type */
-    bool arange; /* counts up from `arg`, an argument + 1; 0: from 0 */
-    uint8_t arg; /* fill: the argument that is the number + 1 */
+    bool cheap;   /* computed again at every use rather than stored */
+    bool borders; /* its operand with a constant around it */
+    bool copies;  /* the value of its first operand, perhaps in another type */
+    bool arange;  /* counts up from `arg`, an argument + 1; 0: from 0 */
+    uint8_t arg;  /* fill: the argument that is the number + 1 */
 
     /* --- pointwise: from operands in registers --- */
     lower_fn *scalar;
+    bool divides; /* a division or a root: many instructions where vectors are no registers */
     bool chooses; /* between two operands, by a third: */
     uint8_t cond, yes, no;
     bool wants_low;                   /* shorter where its operand is known not to be positive */

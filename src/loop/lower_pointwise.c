@@ -179,8 +179,8 @@ MATH(log)
 MATH(log2)
 MATH(log10)
 MATH(log1p)
-MATH(sqrt)
-MATH(rsqrt)
+LOWER(sqrt, .divides = true) { return vir_sqrt(K, X); }
+LOWER(rsqrt, .divides = true) { return vir_rsqrt(K, X); }
 MATH(sin)
 MATH(cos)
 MATH(tan)
@@ -196,7 +196,7 @@ MATH(atanh)
 MATH(erf)
 MATH(erfc)
 MATH(sigmoid)
-LOWER(reciprocal) { return vir_div(K, C(1), X); }
+LOWER(reciprocal, .divides = true) { return vir_div(K, C(1), X); }
 LOWER(floor) { return FL ? vir_floor(K, X) : X; }
 LOWER(ceil) { return FL ? vir_ceil(K, X) : X; }
 LOWER(trunc) { return FL ? vir_trunc(K, X) : X; }

@@ -414,7 +414,7 @@ static vir_ref pad_at(walk *w, ir_node *n, const lin *idx)
         return v;
     return vir_select(k, m, v, number(k, &n->arg[2], (dtype)t->dt));
 }
-const lowering lower_constant_pad = { .fits = pad_fits, .value = pad_at };
+const lowering lower_constant_pad = { .fits = pad_fits, .value = pad_at, .borders = true };
 
 static const char *mirror_folds(planner *pl, const ir_node *n, const char **what)
 {

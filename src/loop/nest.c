@@ -27,15 +27,26 @@ static void merge_list(const walk *w, space *s, nest *t, int *list, int *n)
     }
 }
 
-/* Order variables by how far they step in memory, outermost first. */
-static void order_list(const walk *w, int *list, int n)
+/* Is it touched at every step of the loops of a reduction, not once for each result? */
+static bool each_step(const access *a, const nest *t)
+{
+    bool each = t->nred == 0 || a->part;
+    for (int q = 0; q < t->nred; q++)
+        each |= stride_in(&a->at, t->red[q]) != 0;
+    return each;
+}
+
+/* Order variables by how far they step in memory, outermost first. t: what is touched at every step tells before what is not; NULL:
+ * all alike. */
+static void order_list(const walk *w, const nest *t, int *list, int n)
 {
     for (int i = 1; i < n; i++)
         for (int j = i; j > 0; j--) {
             int64_t a = 0, b = 0; /* the first access that can tell decides: results come first */
-            for (size_t q = 0; q < w->seen.n && a == b; q++) {
-                const access *at = &w->seen.at[w->pl->c->caps->last_operand ? w->seen.n - 1 - q : q];
-                if (at->raw || at->at.opaque)
+            for (size_t q = 0; q < 2 * w->seen.n && a == b; q++) {
+                size_t k = q % w->seen.n;
+                const access *at = &w->seen.at[w->pl->c->caps->last_operand ? w->seen.n - 1 - k : k];
+                if (at->raw || at->at.opaque || (q < w->seen.n && t && !each_step(at, t)))
                     continue;
                 int64_t x = llabs(hint(stride_in(&at->at, list[j - 1]))),
                         y = llabs(hint(stride_in(&at->at, list[j])));
@@ -116,8 +127,8 @@ void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
         else
             t->keep[t->nkeep++] = v;
     }
-    order_list(w, t->keep, t->nkeep);
-    order_list(w, t->red, t->nred);
+    order_list(w, g->red && pl->c->caps->column_threads ? t : NULL, t->keep, t->nkeep);
+    order_list(w, NULL, t->red, t->nred);
     merge_list(w, s, t, t->keep, &t->nkeep);
     merge_list(w, s, t, t->red, &t->nred);
     if (g->red && t->nkeep) { /* which of the two walks memory element by element? */
@@ -127,9 +138,7 @@ void make_nest(planner *pl, group *g, space *s, walk *w, nest *t)
             const access *a = &w->seen.at[i];
             if (a->raw || a->at.opaque)
                 continue;
-            bool each = t->nred == 0 || a->part; /* touched in every step, not once a row */
-            for (int q = 0; q < t->nred; q++)
-                each |= stride_in(&a->at, t->red[q]) != 0;
+            bool each = each_step(a, t);
             int votes = a->part ? 2 : 1; /* the other way round it would be gathered */
             ku += votes * (each && stride_in(&a->at, k) == 1);
             /* the same number in all lanes of columns costs nothing there */

@@ -149,10 +149,8 @@ void align_rows(planner *pl)
         ir_node *now = build_again(pl, n, n->arg, list, &k);
         bool ok = now != NULL;
         if (ok) {
-            tp_tensor *t = tensor_fake_of(ir_type(n));
-            t->stride[0] = (t->size[1] + align - 1) / align * align;
-            tensor_unref(now->val.t);
-            now->val.t = t;
+            symint stride[2] = { (ir_type(n)->size[1] + align - 1) / align * align, 1 };
+            ir_set_strides(now, stride);
             ok = views_again(pl, n, now, list, &k);
             next = now->next;
         }

@@ -193,8 +193,16 @@ static bool sums_to_channels(const ir_node *n, const tp_tensor *x)
     return seen == ((1ull << x->ndim) - 1 - 2);
 }
 
-/* Both sums wait for their rows one after the other; the first has more to read. */
-static int64_t column_cost(int64_t rows, int64_t parts) { return 3 * (rows / parts) + parts; }
+/* Both sums wait for their rows one after the other; the first has more to read. On a machine of many threads, more of them than run
+ * at once wait for each other, and the second sum takes whole rows of partial results (sum_by_parts). */
+static int64_t column_cost(const target_caps *caps, int64_t rows, int64_t columns, int64_t parts)
+{
+    enum { OF_A_ROW = 64 };
+    if (!caps->column_threads)
+        return 3 * (rows / parts) + parts;
+    int64_t turns = (parts * columns + caps->column_threads - 1) / caps->column_threads;
+    return rows / parts * MAX(turns, 1) + parts / OF_A_ROW;
+}
 
 /* A sum over the first dimensions of many rows: the same, with columns. Groups are of whole first dimensions and a share of the
  * next one, so that nobody divides to find a row; where that makes few of them, any share of all rows. */
@@ -218,17 +226,20 @@ static int64_t column_parts_of(const target_caps *caps, const ir_node *n)
     if (rows < 4 * LEAST_ROWS || x->numel < caps->parts_worth ||
         (caps->column_enough && x->numel / rows >= (int64_t)caps->column_enough * caps->column_chunk))
         return 0;
-    int64_t best = 0, before = 1, most = MIN((int64_t)caps->column_parts, rows / LEAST_ROWS);
+    int64_t best = 0, least = 0, before = 1, columns = x->numel / rows,
+            most = MIN((int64_t)caps->column_parts, rows / LEAST_ROWS);
     for (int i = 0; i < n->arg[1].n; before *= size[i++])
         for (int64_t d = 1; d <= size[i] && before * d <= most; d++) {
-            int64_t k = before * d;
-            if (size[i] % d == 0 && k > 3 && (!best || column_cost(rows, k) < column_cost(rows, best)))
-                best = k;
+            int64_t k = before * d, cost = column_cost(caps, rows, columns, k);
+            if (size[i] % d == 0 && k > 3 && (!best || cost < least))
+                best = k, least = cost;
         }
-    for (int64_t k = 4, follows = best; !caps->column_enough && k <= most; k++)
-        if (rows % k == 0 && (!follows || 2 * column_cost(rows, k) < column_cost(rows, follows)) &&
-            (!best || column_cost(rows, k) < column_cost(rows, best)))
-            best = k;
+    int64_t follows = best, easy = least;
+    for (int64_t k = 4; !caps->column_enough && k <= most; k++) {
+        int64_t cost = rows % k ? INT64_MAX : column_cost(caps, rows, columns, k);
+        if (cost != INT64_MAX && (!follows || 2 * cost < easy) && (!best || cost < least))
+            best = k, least = cost;
+    }
     return best;
 }
 
@@ -272,6 +283,9 @@ static bool sum_by_parts(planner *pl, ir_node *n, ir_node *x, const symint *size
             return false;
         m->loc = n->loc;
         ir_insert_before(pl->g, n, m);
+        if (k == 1 && pl->c->caps->column_threads && ir_type(m)->ndim == 2)
+            /* partial results of one column lie side by side: the second sum shares them out over lanes */
+            ir_set_strides(m, (symint[]){ 1, ir_type(m)->size[0] });
     }
     if (ev_text_on(EV_fusion))
         ev_text(EV_fusion, NULL, "%s is made of %lld groups of rows, which threads share", n->name,

@@ -587,6 +587,60 @@ bool decomp__max_pool2d_with_offsets(bld *b, const tp_val *arg, tp_val *out)
     return max_pool(b, arg, out, 2, true);
 }
 
+/* The numbers, in the window that begins j windows before the last one that holds them, of the s elements at which a window is the last:
+ * for each dimension of windows one of them and one of those elements. Negative where that window ends before. */
+static tp_tensor *numbers_in_window(bld *b, const window *w, const int64_t *j)
+{
+    enum { NONE = -1000 }; /* times the sizes of a window it stays far from any number */
+    tp_tensor *n = NULL, *none = b_op(b, full, vIs(NULL, 0), vI(NONE), vDT(DT_i64));
+    for (int i = 0; i < w->nd; i++) {
+        symint size[6] = { 1, 1, 1, 1, 1, 1 };
+        size[2 * i + 1] = w->s[i];
+        tp_tensor *v = b_op(b, arange, vI(w->s[i]), vDT(DT_i64));
+        v = b_op(b, add_Tensor, vT(v), vI(j[i] * w->s[i]));
+        v = b_op(b, where_self, vT(b_op(b, lt_Tensor, vT(v), vI(w->k[i]))), vT(v), vT(none));
+        v = b_op(b, reshape, vT(v), vIs(size, 2 * w->nd));
+        n = n ? b_op(b, add_Tensor, vT(b_op(b, mul_Tensor, vT(n), vI(w->k[i]))), vT(v)) : v;
+    }
+    return n;
+}
+
+/* d where of is the number, for each of those elements, put where they lie in the image. */
+static tp_tensor *put_window(bld *b, tp_tensor *d, tp_tensor *of, tp_tensor *none, const window *w,
+                             const int64_t *j)
+{
+    symint one[TP_MAX_DIMS], all[TP_MAX_DIMS], lo[3], hi[3];
+    int lead = d->ndim - w->nd, n = lead;
+    sizes_of(one, d, lead, 0, NULL), sizes_of(all, d, lead, 0, NULL);
+    for (int i = 0; i < w->nd; i++) {
+        one[n++] = d->size[lead + i];
+        one[n++] = 1;
+        all[lead + i] = sym_mul(d->size[lead + i], w->s[i]);
+        lo[i] = j[i] * w->s[i] - w->p[i];
+        hi[i] = sym_sub(w->in[i], sym_add(lo[i], all[lead + i]));
+    }
+    tp_tensor *mine = b_op(b, eq_Tensor, vT(b_op(b, reshape, vT(of), vIs(one, n))),
+                           vT(numbers_in_window(b, w, j)));
+    tp_tensor *v = b_op(b, where_self, vT(mine), vT(b_op(b, reshape, vT(d), vIs(one, n))), vT(none));
+    return padded(b, b_op(b, reshape, vT(v), vIs(all, d->ndim)), w->nd, lo, hi, vI(0));
+}
+
+/* Each element of the image sums over the windows that hold it, which are few where steps are wide. */
+static tp_tensor *sum_over_windows(bld *b, tp_tensor *d, tp_tensor *of, tp_tensor *none, const window *w)
+{
+    int64_t most[3] = { 1, 1, 1 }, j[3] = { 0 };
+    tp_tensor *sum = NULL;
+    for (int i = 0; i < w->nd; i++)
+        most[i] = (w->k[i] + w->s[i] - 1) / w->s[i];
+    for (j[0] = 0; j[0] < most[0]; j[0]++)
+        for (j[1] = 0; j[1] < most[1]; j[1]++)
+            for (j[2] = 0; j[2] < most[2]; j[2]++) {
+                tp_tensor *v = put_window(b, d, of, none, w, j);
+                sum = sum ? b_op(b, add_Tensor, vT(sum), vT(v)) : v;
+            }
+    return sum;
+}
+
 /* (grad_output, offsets, input_size, kernel_size, stride, padding, dilation) */
 bool offsets_on_device(bld *b, const tp_val *arg, tp_val *out)
 {
@@ -606,7 +660,10 @@ bool offsets_on_device(bld *b, const tp_val *arg, tp_val *out)
     }
     tp_tensor *d = wide(b, dy),
               *none = b_op(b, zeros, vIs(NULL, 0), vDT(is_low(dy) ? DT_f32 : (dtype)dy->dt));
-    for (int64_t t = 0; t < w.taps; t++) {
+    bool near = w.d[0] == 1 && w.d[1] == 1;
+    if (near)
+        sum = sum_over_windows(b, d, of, none, &w);
+    for (int64_t t = 0; t < w.taps && !near; t++) {
         tp_tensor *v = b_op(b, where_self, vT(b_op(b, eq_Tensor, vT(of), vI(t))), vT(d), vT(none));
         v = put_tap(b, v, &w, t, vI(0));
         sum = sum ? b_op(b, add_Tensor, vT(sum), vT(v)) : v;

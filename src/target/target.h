@@ -43,6 +43,7 @@ typedef struct target_caps {
     int64_t parts_worth;  /* elements from which on one result is made of parts; 0: never */
     int parts_most, parts_least;
     int column_parts; /* sums of columns are made of at most so many groups of rows, which are then summed; 0: never */
+    int column_threads; /* of which each has a column of a group of rows: so many run at once; 0: nobody counts */
     int column_enough; /* chunks of columns that need no groups of rows; 0: they always help */
     int few_results; /* of a sum over a batch: below, it is made of parts too (where column_parts says so) */
     /* --- what is possible, or better not done */

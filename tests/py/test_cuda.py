@@ -1180,3 +1180,27 @@ for i in range(4):
 print(m["replayed"] - n["replayed"] >= 1, m["requests"] > n["requests"])
 """, TAPER_CUDA_PRODUCTS="straight")
     assert out == "True True\n", out
+
+
+def test_searches_for_wrong_values_are_left_out():
+    """Trials are forked and look at elements on the host: on a device they say that they are left out, and the program runs. What is saved runs
+    on the CPU."""
+    if not has_fake():
+        return
+    body = """
+import os, subprocess, sys
+code = '''
+import taper
+def f(x, w): return taper.relu(x @ w) + 1
+x, w = taper.randn(4, 5).cuda(), taper.randn(5, 6).cuda()
+c = taper.compile(f)
+for _ in range(2):
+    assert taper.allclose(c(x, w), f(x, w))
+print("ran")
+'''
+for env in (dict(TAPER_VALIDATE="1"), dict(TAPER_REPRO_AFTER="dynamo", TAPER_REPRO_LEVEL="4"), dict(TAPER_REPRO_AFTER="aot", TAPER_REPRO_LEVEL="4")):
+    r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **env})
+    assert r.returncode == 0 and r.stdout == "ran\\n", (env, r.stdout, r.stderr)
+    assert r.stderr.count("is left out") == 1 and "device 'cuda'" in r.stderr and "taper bisect" in r.stderr, (env, r.stderr)
+"""
+    run(body)

@@ -832,6 +832,18 @@ static void wide_guard(pw *w, vir_ref c, char *out, size_t size)
 }
 
 /* `at` is the address of the first element of the loop's first step; `off` bytes from there. */
+/* Two neighbours of bf16 in one register are the upper halves of two floats. */
+static void halves(pw *w, vir_ref r, const text *part)
+{
+    for (w->u_now = 0; w->u_now < w->lanes; w->u_now++) {
+        text x = w->u_now & 1 ? op2(w, C_r, "and.b32", part[w->u_now / 2], imm_int(-65536))
+                              : op2(w, C_r, "shl.b32", part[w->u_now / 2], imm_int(16));
+        *slot(w, r) = op1(w, C_f, "mov.b32", x);
+    }
+    w->u_now = 0;
+    w->touched = true;
+}
+
 static void load_wide(pw *w, vir_ref r, text at, int64_t off)
 {
     const vir_ins *in = &w->k->ins[r];
@@ -846,6 +858,10 @@ static void load_wide(pw *w, vir_ref r, text at, int64_t off)
             part[i] = in->c ? zero_reg(w, VM_i32) : new_reg(w, C_r);
         list(part, 4, names, sizeof names);
         E(w, "%sld.global.v4.b32 {%s}, [%s+%lld]", on, names, at.s, (long long)off);
+        if (m == VM_bf16) {
+            halves(w, r, part);
+            return;
+        }
         for (int i = 0; i < 4; i++) {
             x[2 * i] = new_reg(w, C_h), x[2 * i + 1] = new_reg(w, C_h);
             E(w, "mov.b32 {%s, %s}, %s", x[2 * i].s, x[2 * i + 1].s, part[i].s);
@@ -871,6 +887,15 @@ static void load_wide(pw *w, vir_ref r, text at, int64_t off)
     w->touched = true;
 }
 
+/* What a store of 16-bit floats rounds: where its value was rounded to the same type just before, what it was then. */
+static vir_ref unrounded(const pw *w, const vir_ins *st)
+{
+    const vir_ins *v = &w->k->ins[st->d];
+    bool here = v->op == VIR_narrow && v->mem == st->mem && v->region == st->region &&
+                !(w->held && (w->plan->same[st->d] != st->d || w->plan->skip[st->d]));
+    return here ? v->a : st->d;
+}
+
 static void store_wide(pw *w, vir_ref r, text at, int64_t off)
 {
     const vir_ins *in = &w->k->ins[r];
@@ -880,13 +905,16 @@ static void store_wide(pw *w, vir_ref r, text at, int64_t off)
     char names[160], on[40];
     off += in->imm;
     wide_guard(w, in->c, on, sizeof on);
+    bool pairs = (m == VM_f16 || m == VM_bf16) && w->lanes == 8;
     for (w->u_now = 0; w->u_now < w->lanes; w->u_now++)
-        x[w->u_now] = to_mem(w, m, val(w, in->d));
+        x[w->u_now] = pairs ? in_reg(w, VT_f32, val(w, unrounded(w, in))) : to_mem(w, m, val(w, in->d));
     w->u_now = 0;
+    for (int i = 0; i < 4 && pairs; i++) /* the first operand becomes the upper half */
+        part[i] = op2(w, C_r, m == VM_f16 ? "cvt.rn.f16x2.f32" : "cvt.rn.bf16x2.f32", x[2 * i + 1], x[2 * i]);
     if (size == 2 && w->lanes == 8) {
         for (int i = 0; i < 8 && mem_form[m].cls == C_r; i++)
             x[i] = op1(w, C_h, "cvt.u16.u32", x[i]);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4 && !pairs; i++) {
             part[i] = new_reg(w, C_r);
             E(w, "mov.b32 %s, {%s, %s}", part[i].s, x[2 * i].s, x[2 * i + 1].s);
         }
