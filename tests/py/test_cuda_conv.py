@@ -168,6 +168,7 @@ def test_algorithms_that_are_refused():
     body = """
 for compiled in (False, True):
     compare(CASES[1], taper.float32, False, compiled)
+    taper._dynamo.reset()  # other numbers in the same place would be symbolic
     compare(CASES[9], taper.bfloat16, False, compiled)
 print(stat("convolved"), stat("hosted"))
 """
