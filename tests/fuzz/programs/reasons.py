@@ -175,7 +175,7 @@ CHANGED = re.compile(r"saved_tensors_hooks\(.*lambda t: t (\+ 1|\* 2)")
 def saved_values(d, a, b, text):
     if CHANGED.search(text) and crossing(a, b):
         return d["kind"] == "exception" or d["kind"] == "value" and re.search(r"\.(grads|first|second)\.|\.grad$", d["at"]) is not None
-    if CHANGED.search(text) and d["kind"] == "value" and ("jacfwd(" in text or "torch.optim." in text):  # gradients inside the function, or used since
+    if CHANGED.search(text) and d["kind"] == "value" and "torch.optim." in text and re.fullmatch(r"\d+\.[abc]0?", d["at"]):  # a leaf that was stepped by them
         return True
     return compiled(a, b) and (functional(b) or "checkpoint(" in text) and "saved_tensors_hooks(" in text and (
         d["kind"] == "value" and (".grads." in d["at"] or ".first." in d["at"] or ".second." in d["at"] or ".grad" in d["at"]) or d["kind"] in ("message", "exception") and "lambda t: t + 1" in text)
@@ -234,7 +234,7 @@ ITSELF = re.compile(r"\b(\w+)\.(scatter_|scatter_add_|scatter_reduce_|index_add_
 
 @reason("A write that reads the tensor that it writes is refused in eager code and computed where writes became values, also inside of a handler.")
 def refused_inside_a_handler(d, a, b, text):
-    return d["kind"] in ("exception", "message", "value", "structure", "python value") and compiled(a, b) and functional(b) and bool(ITSELF.search(text)) and re.search(r"except|suppress\(|__exit__", text) is not None
+    return d["kind"] in ("exception", "message") and compiled(a, b) and functional(b) and bool(ITSELF.search(text)) and re.search(r"except|suppress\(|__exit__", text) is not None
 
 
 @reason("PyTorch's select_scatter, slice_scatter and diagonal_scatter copy the whole memory of their operand and begin where it does; Taper's results begin at 0.")
@@ -274,7 +274,7 @@ def views_of_nothing(d, a, b, text):
 
 @reason("A value that a graph made and wrote comes out of it written: its counter begins there. PyTorch's aot_eager does the same.")
 def counters_of_results(d, a, b, text):
-    return compiled(a, b) and functional(b) and "._version" in text and d["kind"] in ("python value", "structure")
+    return compiled(a, b) and functional(b) and "._version > 0" in text and d["kind"] == "python value" and {str(d["a"]), str(d["b"])} == {"True", "False"}
 
 
 @reason("torch.func of inference tensors: PyTorch's transforms wrap them in tensors of their own, Taper's use the tape.")
