@@ -1207,6 +1207,14 @@ static const void *operator_named(const char *name)
     return f;
 }
 
+static PyObject *zero_of(void)
+{
+    static PyObject *zero;
+    if (!zero)
+        zero = PyLong_FromLong(0);
+    return zero;
+}
+
 /* What a method with a fixed kind of result returned; Python refuses others, so that the call is executed. Takes r. */
 PyObject *t_result(trace *t, PyObject *r, const char *method)
 {
@@ -1220,7 +1228,7 @@ PyObject *t_result(trace *t, PyObject *r, const char *method)
     if (!strcmp(method, "__bool__"))
         ok = PyBool_Check(v) || (py_is_symint(v) && sym_is_bool(py_symint_value(v)));
     else if (!strcmp(method, "__len__"))
-        ok = py_is_symint(v) ||
+        ok = (py_is_symint(v) && PyObject_RichCompareBool(v, zero_of(), Py_GE) > 0) || /* which is guarded */
              (PyLong_CheckExact(v) && PyLong_AsLongLongAndOverflow(v, &over) >= 0 && !over);
     else if (!strcmp(method, "__iter__"))
         ok = Py_TYPE(v) == &PyTraceGen_Type || Py_TYPE(v)->tp_iternext;
@@ -2014,7 +2022,11 @@ PyObject *t_import(trace *t, frame *f, PyObject *name, PyObject *from, PyObject 
 {
     PyObject *mods = PyImport_GetModuleDict();
     long lv = PyLong_AsLong(level);
-    if (lv == 0 && !PyDict_GetItemWithError(mods, name))
+    const char *text = PyUnicode_AsUTF8(name);
+    bool own = text && (!strncmp(text, "taper.", 6) ||
+                        (!strncmp(text, "torch.", 6) && !strcmp(cap_brand(), "torch")));
+    if (lv == 0 && !own &&
+        !PyDict_GetItemWithError(mods, name)) /* of the library: loading it shows nowhere */
         return t_break(t, BRK_import, "import of %s", PyUnicode_AsUTF8(name));
     PyObject *m = PyImport_ImportModuleLevelObject(name, f->globals, NULL, from, (int)lv);
     return m;

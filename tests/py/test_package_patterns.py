@@ -479,6 +479,16 @@ def test_functions_of_the_standard_library():
     whole(lambda x: x + int(re.match(r"(\d+)a", "12a")[1]))
 
 
+def test_modules_of_the_library_are_imported_while_tracing():
+    import sys
+
+    def f(x):
+        import taper.nn.utils.rnn as rnn
+        return x + (rnn is not None)
+    sys.modules.pop("taper.nn.utils.rnn", None)
+    whole(f)
+
+
 def test_settings_of_the_process():
     def deterministic(x):
         taper.use_deterministic_algorithms(True)
