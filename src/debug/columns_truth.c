@@ -536,11 +536,12 @@ static void take_type(const op_row *row, const tp_val *arg, tp_tensor *const *ow
     for (int k = 0; k < row->schema.nparam; k++)
         if (own[k] && arg[k].t->ndim && dtype_is_float((dtype)arg[k].t->dt))
             to = (dtype)arg[k].t->dt;
+    bool sized = to != DT_none;
     for (int k = 0; to == DT_none && k < row->schema.nparam; k++) /* none has: numbers take that */
         if (own[k] && dtype_is_float((dtype)arg[k].t->dt))
             to = (dtype)arg[k].t->dt;
     for (int k = 0; to != DT_none && k < row->schema.nparam; k++)
-        if (own[k] && !arg[k].t->ndim && dtype_is_float((dtype)arg[k].t->dt)) {
+        if (sized && own[k] && !arg[k].t->ndim && dtype_is_float((dtype)arg[k].t->dt)) {
             uint64_t room = 0;
             elem_set_f(to, &room, *(double *)tensor_elem(own[k], 0));
             *(double *)tensor_elem(own[k], 0) = elem_get_f(to, &room);
