@@ -571,8 +571,13 @@ tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like
     }
     for (int k = 0; plain && ok && k < row->schema.nparam; k++) /* -1 is 255 beside bytes without a sign */
         if (val_is_number(&arg[k]) && val_as_f(&arg[k]) < 0)
-            for (int i = 0; i < row->schema.nparam; i++)
-                ok &= !own[i] || arg[i].t->dt != DT_u8;
+            for (int q = 0; q < row->schema.nparam; q++) {
+                if (!own[q] || arg[q].t->dt != DT_u8)
+                    continue;
+                bool meets = arg[k].kind == VAL_int && row->schema.param[k].type == PT_tensor;
+                ok &= meets;
+                wide[k] = meets ? vI(arg[k].i & 255) : wide[k];
+            }
     if (ok && plain) {
         take_type(row, arg, own, wide);
         out = truth_of(op, wide, 0, like);
