@@ -155,7 +155,10 @@ static void other_ways(doctor *d, const char *what, const char *op, tp_err *err)
     bool slope = strstr(what, "derivative") != NULL;
     if (strcmp(what, "value") && strcmp(what, "product") && !slope)
         return;
-    if (slope && audit_passes(d, "TAPER_PLAIN_DERIVATIVES", "1", err))
+    if (!slope && audit_passes(d, "TAPER_NUM_THREADS", "1", err)) {
+        doc_set(&d->stage, "threads: on one thread '%s' is right, without the compiler as well", op);
+        doc_set(&d->around, "TAPER_NUM_THREADS=1");
+    } else if (slope && audit_passes(d, "TAPER_PLAIN_DERIVATIVES", "1", err))
         doc_set(&d->around, "TAPER_PLAIN_DERIVATIVES=1");
     else if (!slope && decomposes(op) && audit_passes(d, "TAPER_DECOMPOSE", op, err))
         doc_set(&d->around, "TAPER_DECOMPOSE=%s", op);

@@ -536,11 +536,12 @@ static void take_type(const op_row *row, const tp_val *arg, tp_tensor *const *ow
     for (int k = 0; k < row->schema.nparam; k++)
         if (own[k] && arg[k].t->ndim && dtype_is_float((dtype)arg[k].t->dt))
             to = (dtype)arg[k].t->dt;
+    bool sized = to != DT_none;
     for (int k = 0; to == DT_none && k < row->schema.nparam; k++) /* none has: numbers take that */
         if (own[k] && dtype_is_float((dtype)arg[k].t->dt))
             to = (dtype)arg[k].t->dt;
     for (int k = 0; to != DT_none && k < row->schema.nparam; k++)
-        if (own[k] && !arg[k].t->ndim && dtype_is_float((dtype)arg[k].t->dt)) {
+        if (sized && own[k] && !arg[k].t->ndim && dtype_is_float((dtype)arg[k].t->dt)) {
             uint64_t room = 0;
             elem_set_f(to, &room, *(double *)tensor_elem(own[k], 0));
             *(double *)tensor_elem(own[k], 0) = elem_get_f(to, &room);
@@ -570,8 +571,13 @@ tp_tensor *truth_whole(op_id op, const tp_val *arg, int i, const tp_tensor *like
     }
     for (int k = 0; plain && ok && k < row->schema.nparam; k++) /* -1 is 255 beside bytes without a sign */
         if (val_is_number(&arg[k]) && val_as_f(&arg[k]) < 0)
-            for (int i = 0; i < row->schema.nparam; i++)
-                ok &= !own[i] || arg[i].t->dt != DT_u8;
+            for (int q = 0; q < row->schema.nparam; q++) {
+                if (!own[q] || arg[q].t->dt != DT_u8)
+                    continue;
+                bool meets = arg[k].kind == VAL_int && row->schema.param[k].type == PT_tensor;
+                ok &= meets;
+                wide[k] = meets ? vI(arg[k].i & 255) : wide[k];
+            }
     if (ok && plain) {
         take_type(row, arg, own, wide);
         out = truth_of(op, wide, 0, like);

@@ -486,7 +486,7 @@ bug("last_part", "threads", "base/pool.c", "    job.fn(job.arg, from * job.grain
 
     x = taper.linspace(0, 1, 300000)
     print(f(x)[-1].item(), f(x).sum().item())
-    """, "thread", "sin|add|sum", None, {"TAPER_NUM_THREADS": "2"})
+    """, "thread", "sin|add|sum|linspace", None, {"TAPER_NUM_THREADS": "2"})
 bug("racy", "threads", "target/cpu/launch.c", "    cpu_run(j->c, j->a->bufs, j->a->ints, j->a->flts, lo, hi);", "    cpu_run(j->c, j->a->bufs, j->a->ints, j->a->flts, lo, BUG && lo && hi > lo + 1 && bug_coin(3) ? hi - 1 : hi);", """
     import taper
 

@@ -89,7 +89,7 @@ def test_types_that_meet_are_no_alarm():
     assert audit("""
 import taper
 x = taper.tensor([1, 200, 255], dtype=taper.uint8)
-f = taper.compile(lambda x, y: (x // -1, x.clamp(min=-1), taper.maximum(x, taper.tensor(-1).to(taper.uint8)), y > taper.tensor(0.1, dtype=taper.float64), y == 0.1, y[0] == 0.1, y[0] > 0.1, y <= 0.2))
+f = taper.compile(lambda x, y: (x // -1, x.clamp(min=-1), taper.maximum(x, taper.tensor(-1).to(taper.uint8)), y > taper.tensor(0.1, dtype=taper.float64), y == 0.1, y[0] == 0.1, y[0] > 0.1, y <= 0.2, y[0] < taper.tensor(0.1, dtype=taper.float64)))
 f(x, taper.tensor([0.1, 0.2, 0.05]))
 """) == []
 
