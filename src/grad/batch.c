@@ -70,7 +70,13 @@ tp_tensor *batch_wrap(tp_tensor *t, int level)
     batched *m = mem_alloc(sizeof *m);
     m->whole = tensor_ref(t);
     m->level = level;
-    tp_storage *s = storage_new_fake(sym_mul(t->numel, dtype_size((dtype)t->dt)), tensor_device(t));
+    /* As much memory as the last element has: what fits into it fits into all. Of no elements one is looked at, without memory. */
+    symint bytes = t->storage->nbytes, step = sym_mul(t->stride[0], dtype_size((dtype)t->dt));
+    if (sym_is_expr(t->size[0]) || t->size[0] > 0)
+        bytes = sym_sub(bytes, sym_mul(sym_sub(t->size[0], 1), step));
+    else
+        shape_storage_bytes((dtype)t->dt, t->ndim - 1, t->size + 1, t->stride + 1, t->offset, &bytes, NULL);
+    tp_storage *s = storage_new_fake(bytes, tensor_device(t));
     s->flags |= ST_batched;
     s->release = drop_batched;
     s->ctx = m;
@@ -251,6 +257,20 @@ static bool same_shape(const tp_tensor *whole, const tp_tensor *t)
     return true;
 }
 
+/* A header that was changed in place may say more than an element has. */
+static bool within_memory(const tp_tensor *t, tp_err *err)
+{
+    symint need;
+    if (!batched_of(t))
+        return true;
+    if (!shape_storage_bytes((dtype)t->dt, t->ndim, t->size, t->stride, t->offset, &need, err))
+        return false;
+    return sym_is_expr(need) || sym_is_expr(t->storage->nbytes) || need <= t->storage->nbytes ||
+           err_set(err, ERR_runtime,
+                   "vmap: an element of a batch cannot grow in place (resize_() and the like); make a new "
+                   "tensor");
+}
+
 tp_tensor *batch_whole(op_ctx *cx, tp_tensor *t, int level, tp_err *err)
 {
     batched *m = batched_of(t);
@@ -260,6 +280,8 @@ tp_tensor *batch_whole(op_ctx *cx, tp_tensor *t, int level, tp_err *err)
     tp_tensor *w = m->whole, *r = NULL;
     if (same_shape(w, t))
         return tensor_ref(w);
+    if (!within_memory(t, err))
+        return NULL;
     if (t->ndim + 1 > TP_MAX_DIMS) {
         err_set(err, ERR_runtime, "vmap: a tensor has more than %d dimensions with the batch", TP_MAX_DIMS);
         return NULL;
@@ -639,9 +661,10 @@ static bool answer(batch_call *x, tp_val *out)
     if (row->flags & OPF_VIEW) {
         if (view_of(x, out))
             return true;
-    } else if (row->flags & OPF_HEAD)
-        return true;
-    else {
+    } else if (row->flags & OPF_HEAD) {
+        if (within_memory(x->arg[0].t, err))
+            return true;
+    } else {
         x->want = out;
         if (run_rule(x)) {
             if (writes)

@@ -356,3 +356,14 @@ def test_products():
             for dims in ((0, 0), (0, None), (None, 0)):
                 some = [t if d == 0 else t[0] for t, d in zip(args, dims)]
                 assert close(vmap(f, in_dims=dims)(*some), loop(f, *some, dims=dims), tol), (f, dims, dt)
+
+
+def test_elements_stay_within_their_memory():
+    x = taper.arange(12.0).view(4, 3)
+    assert vmap(lambda a: a.as_strided((2,), (2,)))(x).tolist() == [[0, 2], [3, 5], [6, 8], [9, 11]]
+    for f in (lambda a: a.as_strided((12,), (1,)), lambda a: a.as_strided((2,), (1,), 2), lambda a: a.clone().resize_(100), lambda a: a.clone().resize_as_(taper.ones(50))):
+        raises(RuntimeError, "", lambda: vmap(f)(x))
+    assert vmap(lambda a: a.clone().resize_(2))(x).equal(x[:, :2])
+    assert vmap(lambda a: a.as_strided((3,), (1,)), in_dims=1)(taper.arange(12.0).view(3, 4)).shape == (4, 3)
+    assert vmap(lambda a: a.expand(2, 3).clone())(x.expand(4, 3)).shape == (4, 2, 3)
+    assert vmap(lambda a: a.sum())(taper.ones(1, 3).expand(5, 3)).tolist() == [3] * 5
