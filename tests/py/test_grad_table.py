@@ -235,6 +235,8 @@ CASES.update({
 })
 RED = (0, 1, 2)  # none, mean, sum
 CASES.update({
+    "_flash_attention": [lambda: (rnd(1, 2, 3, 2), rnd(1, 1, 4, 2), rnd(1, 1, 4, 2), None, None, 0.0, True, 0.7),
+                         lambda: (rnd(1, 2, 3, 2), rnd(1, 2, 4, 2), rnd(1, 2, 4, 2), rnd(1, 2, 3, 4), taper.tensor([3, 5]), 0.25, False, 0.7)],
     "convolution": [
         lambda: (rnd(2, 2, 5), rnd(3, 2, 3), rnd(3), [1], [1], [1], False, [0], 1),
         lambda: (rnd(1, 2, 4, 4), rnd(2, 1, 3, 2), None, [2, 1], [1, 0], [1, 2], False, [0, 0], 2),
