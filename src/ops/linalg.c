@@ -31,7 +31,7 @@ static bool same_dtype(op_call *c, const tp_tensor *a, const tp_tensor *b)
 
 static bool no_bool(op_call *c, const tp_tensor *a)
 {
-    return a->dt != DT_bool || tensor_is_fake(a) ||
+    return a->dt != DT_bool || tensor_device(a).kind == DEV_meta ||
            err_set(c->err, ERR_notimpl, "\"%s\" not implemented for 'Bool'",
                    c->row->name[0] == 'b' ? "baddbmm" : "addmm_impl_cpu_");
 }
