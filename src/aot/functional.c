@@ -290,6 +290,31 @@ static written *written_of(fn_state *f, tp_tensor *t)
 
 void fn_root(fn_state *f, tp_tensor *t) { written_of(f, t)->base = true; }
 
+/* The root with val written where t lies in it. One of the two may be complex and the other its parts. */
+static tp_tensor *scatter_into(bld *b, const written *w, const tp_tensor *t, tp_tensor *val)
+{
+    bool pairs = dtype_is_complex((dtype)w->root->dt), to = dtype_is_complex((dtype)t->dt);
+    symint size[TP_MAX_DIMS + 1], stride[TP_MAX_DIMS + 1];
+    int nd = t->ndim;
+    if (pairs == to || nd == TP_MAX_DIMS)
+        return b_op(b, as_strided_scatter, vT(w->root), vT(val), vIs(t->size, nd), vIs(t->stride, nd),
+                    vI(offset_in(w, t)));
+    if (pairs) {
+        tp_tensor *parts = b_op(b, view_as_real, vT(w->root));
+        symint at = sym_sub(t->offset, sym_mul(w->root->offset, 2));
+        parts = b_op(b, as_strided_scatter, vT(parts), vT(val), vIs(t->size, nd), vIs(t->stride, nd), vI(at));
+        return b_op(b, view_as_complex, vT(b_op(b, clone, vT(parts), vMF(MF_contiguous))));
+    }
+    for (int i = 0; i < nd; i++) {
+        size[i] = t->size[i];
+        stride[i] = sym_mul(t->stride[i], 2);
+    }
+    size[nd] = 2;
+    stride[nd] = 1;
+    return b_op(b, as_strided_scatter, vT(w->root), vT(b_op(b, view_as_real, vT(val))), vIs(size, nd + 1),
+                vIs(stride, nd + 1), vI(sym_sub(sym_mul(t->offset, 2), w->root->offset)));
+}
+
 /* From here on t holds val (a tensor of t's size and type). */
 static bool set_value(fn_state *f, bld *b, tp_tensor *t, tp_tensor *val)
 {
@@ -300,8 +325,7 @@ static bool set_value(fn_state *f, bld *b, tp_tensor *t, tp_tensor *val)
         if ((!root || !tensor_same_size(root, w->root)) && !b->failed && !strides_count(w, b->err))
             return false;
         if ((!root || !tensor_same_size(root, w->root)) && !b->failed)
-            root = b_op(b, as_strided_scatter, vT(w->root), vT(val), vIs(t->size, t->ndim),
-                        vIs(t->stride, t->ndim), vI(offset_in(w, t)));
+            root = scatter_into(b, w, t, val);
         if (!root)
             return false;
     }

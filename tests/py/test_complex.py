@@ -260,3 +260,40 @@ def test_writes_to_the_parts_of_what_was_put_together():
             check(f, lambda: [taper.full(size, 0.5), taper.full(size, 2.0)], grads=False, what=f.__name__)
     def real(a): v = taper.view_as_real(taper.complex(a, a * 2)); v.mul_(0.5); return v.sum()
     check(real, lambda: [taper.ones(3, requires_grad=True)])
+
+
+def parts_written(a):
+    c = taper.complex(a, a * 2) * (1 + 2j)
+    v = taper.view_as_real(c)
+    v[..., 1:].mul_(0.5)
+    v.select(-1, 0)[1:].add_(a[1:])
+    return v
+
+
+def pairs_written(a):
+    z = (a * 2).view(-1, 2)
+    c = taper.view_as_complex(z)
+    c[1:] *= 1j
+    return z
+
+
+def both_written(a):
+    z = (a * 2).view(-1, 2).clone()
+    c = taper.view_as_complex(z)
+    c.mul_(taper.tensor(1j))
+    taper.view_as_real(c)[..., 0].exp_()
+    return c.abs()
+
+
+def test_writes_through_views_of_the_other_kind_have_gradients():
+    for f in (parts_written, pairs_written, both_written):
+        for n in (4, 6):  # the second time sizes are symbols
+            want = None
+            for backend in (None, "eager", "aot_eager", "inductor"):
+                if n == 4:
+                    taper._dynamo.reset()
+                a = taper.arange(float(n)).requires_grad_()
+                y = (taper.compile(f, backend=backend, fullgraph=True) if backend else f)(a)
+                got = y.detach(), taper.autograd.grad(y.abs().square().sum(), a)[0]
+                want = want or got
+                assert all(taper.allclose(x, t) for x, t in zip(got, want)), (f.__name__, backend, n)
