@@ -2,6 +2,7 @@
 import concurrent.futures
 import os
 import re
+import time
 
 import ranks
 
@@ -39,6 +40,14 @@ CASES = {
 }
 
 
+def _gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def _case(name, launcher="processes"):
     what, words, silent = CASES[name]
     result = ranks.run(3, HEAD % what, launcher, env={"TAPER_COMM_TIMEOUT": "8"}, check=False, seconds=200)
@@ -48,7 +57,10 @@ def _case(name, launcher="processes"):
                 assert w in out, f"{name}: rank {r} does not say {w!r}\n{out}\n--- launcher\n{result.err}"
             assert "written before" in out, (name, r, out)
         for pid in re.findall(r"^pid (\d+)", out, re.M):
-            assert not os.path.exists(f"/proc/{pid}") or open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] == "Z", (name, r)
+            end = time.monotonic() + 60  # who was killed goes when the kernel gets to it
+            while not _gone(pid) and time.monotonic() < end:
+                time.sleep(0.05)
+            assert _gone(pid), (name, r)
     if name != "exit":
         assert result.code != 0, name
     return result
