@@ -112,7 +112,7 @@ bug("hint_edge", "sizes", "sym/expr.c", "        case SX_le: acc = x <= e->c; br
         print(n, norm(taper.arange(1.0, n + 1)).sum().item())
     """, "guards", None, "-")
 # ---- functionalisation ----
-bug("base_offset", "functionalisation", "aot/bases.c", "vI(x->offset - t->base[b].lo) },", "vI(BUG ? x->offset - x->offset : x->offset - t->base[b].lo) },", """
+bug("base_offset", "functionalisation", "aot/bases.c", "vI(x->numel == 0 ? 0 : x->offset - t->base[b].lo) },", "vI(BUG || x->numel == 0 ? 0 : x->offset - t->base[b].lo) },", """
     import taper
 
     @taper.compile
