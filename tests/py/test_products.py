@@ -123,3 +123,18 @@ def test_sums_of_products_are_added_in_place():
     assert (w.grad - want).abs().max().item() < 1e-12
     a, b = taper.randn(5, 7), taper.randn(7, 3)
     same(lambda: (a @ b + a @ b * 2, (a @ b) + (a @ b) + (a @ (b + 1))), tol=1e-5)
+
+
+def test_products_of_bool_are_refused_in_graphs_too():
+    def f(a):
+        a = a >= 1
+        a @ a.mT  # nobody reads it
+        return a
+    for backend in (None, "eager", "aot_eager", "inductor"):
+        taper._dynamo.reset()
+        try:
+            (taper.compile(f, backend=backend) if backend else f)(taper.arange(6).view(3, 2))
+        except NotImplementedError as e:
+            assert "not implemented for 'Bool'" in str(e)
+        else:
+            raise AssertionError(f"{backend}: no error")
