@@ -33,7 +33,7 @@ def best(f, args):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--torch", default="/opt/tv/bin/python", help="an interpreter with PyTorch")
+    p.add_argument("--torch", default=sys.executable, help="an interpreter with PyTorch (this one)")
     args = p.parse_args()
     env = {}
     exec(BODY, env)

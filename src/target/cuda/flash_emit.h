@@ -4,6 +4,7 @@
  * r, q and f are scratch of 32 bits, of 64 and floats. */
 #ifndef TAPER_TARGET_CUDA_FLASH_EMIT_H
 #define TAPER_TARGET_CUDA_FLASH_EMIT_H
+#include "target/cuda/ptx_line.h"
 #include "target/cuda/flash_text.h"
 
 #define LOG2E "0f3FB8AA3B"
@@ -19,15 +20,6 @@ typedef struct text {
     int loop;         /* number of the loop, for labels */
     bool exact;       /* scores are scaled before the mask is added: numbers as large as a float may be */
 } text;
-
-/* One instruction. */
-#define P(t, ...)                         \
-    do {                                  \
-        strbuf_addc((t)->b, '\t');        \
-        strbuf_addf((t)->b, __VA_ARGS__); \
-        strbuf_add((t)->b, ";\n");        \
-    } while (0)
-#define LABEL(t, ...) strbuf_addf((t)->b, __VA_ARGS__)
 
 /* Element e of the lane in row r of the scores, of 2 * nt. */
 static inline int score(const text *t, int r, int e)

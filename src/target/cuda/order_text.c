@@ -3,6 +3,7 @@
  * A warp takes 32 neighbours at a time. Lanes with the same digit find each other (match.any); the first of them advances the count of
  * that digit in the warp, and the rank of each is the count before plus the lanes before it: order is kept without atomics. Elements
  * beyond the end of a row have the largest key and come last, so that they end up beyond the end again. */
+#include "target/cuda/ptx_line.h"
 #include "target/cuda/order_text.h"
 #include <stdio.h>
 
@@ -25,15 +26,6 @@ enum {
     S_SUM2 = 10272,
     S_KEYS = 10304
 };
-
-/* One instruction. */
-#define P(t, ...)                         \
-    do {                                  \
-        strbuf_addc((t)->b, '\t');        \
-        strbuf_addf((t)->b, __VA_ARGS__); \
-        strbuf_add((t)->b, ";\n");        \
-    } while (0)
-#define LABEL(t, ...) strbuf_addf((t)->b, __VA_ARGS__)
 
 bool order_fits(dtype dt) { return dt <= DT_f64; }
 int order_bits(dtype dt) { return (int)dtype_size(dt) * 8; }

@@ -1,4 +1,5 @@
 /* select_text.c - see select_text.h. */
+#include "target/cuda/ptx_line.h"
 #include "target/cuda/select_text.h"
 
 typedef struct text {
@@ -8,15 +9,6 @@ typedef struct text {
     const char *xb, *xu; /* registers that hold one: "b32", "u32" */
     const char *load;    /* "u8" */
 } text;
-
-/* One instruction. */
-#define P(t, ...)                         \
-    do {                                  \
-        strbuf_addc((t)->b, '\t');        \
-        strbuf_addf((t)->b, __VA_ARGS__); \
-        strbuf_add((t)->b, ";\n");        \
-    } while (0)
-#define LABEL(t, ...) strbuf_addf((t)->b, __VA_ARGS__)
 
 static void ld_ptr(text *t, const char *reg, int param) { P(t, "ld.param.u64 %s, [arg%d]", reg, param); }
 static void ld_int(text *t, const char *reg, int param)
